@@ -7,7 +7,7 @@ import asyncio
 import random
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
@@ -58,6 +58,7 @@ from pykraft.runtime.turns import UnlimitedTurn
 from tests.batch_fields import BatchFields
 from tests.broker.crash import abandon
 from tests.narrowing import as_type
+from tests.waits import until
 
 TOPIC_ID = Uuid(b"0123456789abcdef")
 
@@ -621,12 +622,6 @@ class DataCluster:
         for broker in list(self.brokers.values()):
             if broker.node_id in self.controller.brokers:
                 await broker.stop()
-
-
-async def until(condition: Callable[[], object], timeout_s: float = 15) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 def make_batch(*values: bytes, timestamp_ms: int = 1_700_000_000_000, **fields: Unpack[BatchFields]) -> bytes:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import struct
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 import pytest
 import uvloop
@@ -12,6 +12,7 @@ from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
 from pykraft.kafka_protocol.connection import Connection, RequestHandler, ResponseSlot
 from pykraft.runtime.file_budget import FileBudget
 from pykraft.runtime.network.tcp import StreamRuntime
+from tests.waits import settle
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 
@@ -30,7 +31,7 @@ class AdvancedLoop(asyncio.SelectorEventLoop):
     async def advance(self, seconds: float) -> None:
         """Move the clock ahead, and run the timers that are due then."""
         self.advanced_s += seconds
-        await turn(2)  # timers run at the end of the next one
+        await settle(2)  # timers run at the end of the next one
 
 
 def frame(body: bytes) -> bytes:
@@ -83,15 +84,3 @@ async def serving(
 async def read_frame(reader: asyncio.StreamReader) -> bytes:
     size = struct.unpack(">i", await reader.readexactly(4))[0]
     return await reader.readexactly(size)
-
-
-async def until(condition: Callable[[], bool], timeout_s: float = 10) -> None:
-    async with asyncio.timeout(timeout_s):
-        while not condition():
-            await asyncio.sleep(0.001)
-
-
-async def turn(count: int) -> None:
-    """Let the loop turn so often: whoever can go on without being told has done so."""
-    for _ in range(count):
-        await asyncio.sleep(0)

@@ -38,6 +38,7 @@ from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from pykraft.runtime.clock import Clock
 from tests.group_coordinator import tools
 from tests.unexpected import unexpected
+from tests.waits import settle
 
 CONFIG = GroupConfig(
     offsets_topic_num_partitions=1,
@@ -129,7 +130,7 @@ class World:
 
     async def lead(self, epoch: int = 1) -> None:
         self.service.on_elected(0, epoch)
-        await self.settle()
+        await settle()
 
     def pass_time(self, delay_ms: int) -> None:
         self.clock.now_ms += delay_ms
@@ -201,11 +202,11 @@ class World:
     async def stable_pair(self) -> tuple[str, str, int]:
         """Two classic members that have their assignment: leader, other, generation."""
         first = self.join()
-        await self.settle()
+        await settle()
         self.pass_time(1)
         leader = (await first).member_id
         second = self.join()
-        await self.settle()
+        await settle()
         again = self.join(leader)
         joined = [await again, await second]
         members = sorted(answer.member_id for answer in joined)
@@ -243,7 +244,7 @@ class Broker:
 
     async def lead(self, epoch: int = 1) -> None:
         self.service.on_elected(0, epoch)
-        await self.settle()
+        await settle()
         self.service.tick()  # sessions start, and the remainders of earlier coordinators are cleaned up
 
     def clean_up(self) -> None:
@@ -353,7 +354,7 @@ class Classic:
     async def fail_over(self) -> None:
         await self.service.stop()
         self.service = self._new_service(2)
-        await self.settle()
+        await settle()
 
     async def settle(self) -> None:
         for _ in range(20):
@@ -362,7 +363,7 @@ class Classic:
     async def pass_time(self, delay_ms: int) -> None:
         self.clock.now_ms += delay_ms
         self.service.tick()
-        await self.settle()
+        await settle()
 
     def send(self, request: Message, version: int) -> asyncio.Task[Any]:
         ctx = RequestContext(client_id="cli", client_address="127.0.0.1")
@@ -440,7 +441,7 @@ class Classic:
         """Two members in generation 1: the leader and the other one."""
         first, second = await self.member_id(), await self.member_id()
         joins = [self.join(first), self.join(second)]
-        await self.settle()
+        await settle()
         await self.pass_time(DELAY_MS)
         await self.pass_time(DELAY_MS)
         answers = {answer.member_id: answer for answer in await asyncio.gather(*joins)}
@@ -449,7 +450,7 @@ class Classic:
         assert {m.member_id for m in answers[leader].members} == {first, second}
         assert answers[other].members == []
         waiting = self.sync(other, 1)
-        await self.settle()
+        await settle()
         assert not waiting.done()
         handed_in = await self.sync(leader, 1, {leader: b"L", other: b"O"})
         assert (handed_in.assignment, (await waiting).assignment) == (b"L", b"O")
@@ -492,7 +493,7 @@ class Leased(World):
     async def join_classic(self) -> tuple[str, int]:
         """A stable group of one."""
         joining = self.join()
-        await self.settle()
+        await settle()
         self.pass_time(1)
         joined = await joining
         assert (await self.sync(joined.member_id, joined.generation_id)).error_code == 0
@@ -522,7 +523,7 @@ async def running_broker(config: GroupConfig = SHORT_METADATA) -> AsyncIterator[
 @asynccontextmanager
 async def running_classic(config: GroupConfig = CLASSIC_CONFIG) -> AsyncIterator[Classic]:
     world = Classic(config)
-    await world.settle()
+    await settle()
     try:
         yield world
     finally:

@@ -25,6 +25,7 @@ from pykraft.kafka_protocol.messages.groups import (
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import Classic, JoinSettings
 from tests.group_coordinator.tools import HeartbeatFields
+from tests.waits import settle
 
 SESSION_MS = 20_000
 """Of classic members."""
@@ -103,7 +104,7 @@ class Fleet(Classic):
         for number in range(2):
             fields: JoinSettings = {"group_instance_id": instance_ids[number]} if instance_ids else {}
             join = self.join(version=5 if instance_ids else 3, protocols={protocol: subscription()}, **fields)
-            await self.settle()
+            await settle()
             await self.pass_time(1)
             again = [
                 self.join(name, protocols={protocol: subscription()}, **earlier) for name, earlier in joined
@@ -113,7 +114,7 @@ class Fleet(Classic):
         leader, other = joined[0][0], joined[1][0]
         assert {answer.leader for answer in answers} == {leader}
         waiting = self.sync(other, 2)
-        await self.settle()
+        await settle()
         await self.sync(leader, 2, {leader: assignment(0, 1), other: assignment(2, 3)})
         assert partitions_of((await waiting).assignment) == {2, 3}
         return leader, other
@@ -127,7 +128,7 @@ class Fleet(Classic):
     ) -> str:
         """One classic member that has joined, at generation 1, and has yet to assign partitions."""
         join = self.join(version=3, protocol_type=protocol_type, protocols={protocol: metadata})
-        await self.settle()
+        await settle()
         await self.pass_time(1)
         return str((await join).member_id)
 
@@ -176,7 +177,7 @@ def owned_by(answer: Any) -> set[int] | None:
 async def running_fleet(**config: object) -> AsyncIterator[Fleet]:
     """With these settings of the coordinator."""
     fleet = Fleet(replace(MIGRATION_CONFIG, **config))  # type: ignore[arg-type]
-    await fleet.settle()
+    await settle()
     try:
         async with asyncio.timeout(20):
             yield fleet

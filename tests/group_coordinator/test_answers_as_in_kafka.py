@@ -17,6 +17,7 @@ from pykraft.kafka_protocol.messages.offsets import (
 )
 from tests.asynchronous import in_loop
 from tests.group_coordinator.coordinators import DELAY_MS, Classic, running_classic
+from tests.waits import settle
 
 world = in_loop(running_classic)
 
@@ -24,7 +25,7 @@ world = in_loop(running_classic)
 async def stable_one(world: Classic, **fields: str) -> str:
     """The id of the only member of a stable group, generation 1."""
     joining = world.join("" if fields else await world.member_id(), **fields)  # type: ignore[arg-type]
-    await world.settle()
+    await settle()
     await world.pass_time(DELAY_MS)
     member_id = str((await joining).member_id)
     assert (await world.sync(member_id, 1, {member_id: b"share"})).assignment == b"share"
@@ -108,7 +109,7 @@ async def test_empty_group_id_is_refused_where_kafka_refuses_it(world: Classic) 
 async def test_member_keeps_its_assignment_until_the_next_one(world: Classic) -> None:
     member_id = await stable_one(world)
     joining = world.join(await world.member_id())
-    await world.settle()
+    await settle()
     state = await world.state()
     assert state.group_state == "PreparingRebalance"
     shown = {m.member_id: (m.member_metadata, m.member_assignment) for m in state.members}

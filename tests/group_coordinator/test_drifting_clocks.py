@@ -7,6 +7,7 @@ import pytest
 
 from pykraft.group_coordinator.state.config import GroupConfig
 from tests.group_coordinator.coordinators import JoinSettings, Leased
+from tests.waits import settle
 
 
 class DriftingClock:
@@ -102,7 +103,7 @@ async def test_no_classic_member_gets_an_answer_without_error_after_a_rebalance_
     }
     await w.old.lead()
     joining = w.old.join(**timeouts)
-    await w.old.settle()
+    await settle()
     w.true_ms += 10
     w.old.service.tick()
     joined = await joining

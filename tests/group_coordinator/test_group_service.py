@@ -38,6 +38,7 @@ from tests.group_coordinator.coordinators import (
     running_world,
 )
 from tests.narrowing import present
+from tests.waits import settle
 
 world = in_loop(running_broker)
 coordinator = in_loop(running_world)
@@ -82,7 +83,7 @@ async def test_requests_are_refused_while_loading(world: Broker, request_: Messa
     response = error_of(await world.wire(request_, version))
     assert response == WHILE_LOADING.get(type(request_), ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     world.writer.read_gate.set()
-    await world.settle()
+    await settle()
     loaded = error_of(await world.wire(request_, version))
     assert loaded != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -91,10 +92,10 @@ async def test_answer_waits_for_the_high_watermark(world: Broker) -> None:
     await world.lead()
     world.writer.hold = True
     join = world.beat()
-    await world.settle()
+    await settle()
     assert not join.done()
     world.service.on_high_watermark(0, len(world.writer.logs[0]) - 1)
-    await world.settle()
+    await settle()
     assert not join.done()
     world.release()
     assert (await join).member_epoch == 2
@@ -107,7 +108,7 @@ async def test_answer_without_records_waits_for_the_records_it_is_based_on(world
     waiting.append(world.send(ConsumerGroupDescribeRequest(group_ids=["g"]), 1))
     waiting.append(world.send(OffsetFetchRequest(group_id="g", topics=None), 7))
     waiting.append(world.send(ListGroupsRequest(), 5))
-    await world.settle()
+    await settle()
     assert not any(task.done() for task in waiting), "an uncommitted epoch leaked"
     world.release()
     await asyncio.gather(*waiting)
@@ -125,7 +126,7 @@ async def test_resignation_fails_every_waiting_request(world: Broker) -> None:
     )
     world.writer.hold = True
     waiting = [world.beat(), world.commit({("t", 0): 1}, group_id="o")]
-    await world.settle()
+    await settle()
     world.service.on_resigned(0)
     assert (await parked).error_code == ErrorCode.NOT_COORDINATOR
     assert (await waiting[0]).error_code == ErrorCode.NOT_COORDINATOR
@@ -138,11 +139,11 @@ async def test_new_leader_has_what_was_answered_and_holds_back_the_rest(world: B
     await world.commit({("t", 0): 7})
     world.writer.hold = True
     lost = world.commit({("t", 0): 8})
-    await world.settle()
+    await settle()
     await world.fail_over()
     assert codes(await lost) == [ErrorCode.NOT_COORDINATOR]
     reading = asyncio.ensure_future(world.fetch())
-    await world.settle()
+    await settle()
     assert not reading.done(), "the tail of the log is not committed yet"
     world.release()
     assert await reading == {("t", 0): 8}
@@ -152,7 +153,7 @@ async def test_replicas_that_take_too_long_are_not_waited_for_forever(world: Bro
     await world.lead()
     world.writer.hold = True
     commit = world.commit({("t", 0): 1})
-    await world.settle()
+    await settle()
     world.clock.now_ms += SHORT_METADATA.offset_commit_timeout_ms
     world.service.tick()
     assert codes(await commit) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
@@ -164,7 +165,7 @@ async def test_newer_leader_epoch_loads_again_and_an_older_one_is_ignored(world:
     await world.beat()
     world.service.on_elected(0, 6)
     assert (await world.beat("m", 2)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-    await world.settle()
+    await settle()
     assert (await world.beat("m", 2)).member_epoch == 2
     await world.commit({("t", 0): 1}, group_id="o")
     assert [epoch for _, epoch, _ in world.writer.batches] == [5, 6]
@@ -280,8 +281,8 @@ async def test_what_is_wrong_by_itself_is_told_by_any_broker(
 async def test_partition_that_is_led_no_longer_is_not_read_on(world: Broker) -> None:
     world.writer.read_gate = asyncio.Event()
     await world.lead()
-    await world.settle()
+    await settle()
     load = present(world.service._runtime._hosted[0].load_task)
     world.service.on_resigned(0)
-    await world.settle()
+    await settle()
     assert load.cancelled()

@@ -11,6 +11,7 @@ from pykraft.kafka_protocol.messages.offsets import OffsetFetchRequest, OffsetFe
 from tests.asynchronous import in_loop
 from tests.group_coordinator.coordinators import CONFIG, Leased, World, running_leased, running_world
 from tests.narrowing import present
+from tests.waits import settle
 
 world = in_loop(running_leased)
 coordinator = in_loop(running_world)
@@ -68,7 +69,7 @@ async def test_commits_are_accepted_and_answered_when_the_replicas_have_them(wor
     assert await world.commit(5) == 0
     world.writer.hold = True
     waiting = asyncio.ensure_future(world.commit(6))
-    await world.settle()
+    await settle()
     assert not waiting.done()
     world.replicate()
     assert await waiting == 0
@@ -78,7 +79,7 @@ async def test_commit_that_the_replicas_never_get_is_not_acknowledged(world: Lea
     world.expire_lease()
     world.writer.hold = True
     waiting = asyncio.ensure_future(world.commit(6))
-    await world.settle()
+    await settle()
     world.pass_time(CONFIG.offset_commit_timeout_ms)
     assert await waiting == REFUSED
 
@@ -87,7 +88,7 @@ async def test_late_answer_is_withheld_even_if_the_replicas_confirm_first(world:
     """The process was stalled: the followers' fetches are older than what a new coordinator did meanwhile."""
     world.writer.hold = True
     joining = world.beat("m", 0)
-    await world.settle()
+    await settle()
     world.clock.now_ms += 60_000
     world.replicate()
     assert (await joining).error_code == REFUSED
@@ -106,9 +107,9 @@ async def test_offsets_and_listings_wait_for_the_lease_and_are_those_of_that_mom
     assert await world.commit(5) == 0
     world.expire_lease()
     reads = read_everything(world)
-    await world.settle()
+    await settle()
     world.pass_time(CONFIG.offset_commit_timeout_ms - 2)
-    await world.settle()
+    await settle()
     assert not any(read.done() for read in reads)
     assert await world.commit(6) == 0
     world.regain()
@@ -124,7 +125,7 @@ async def test_offsets_and_listings_are_refused_when_the_lease_does_not_come_bac
     assert await world.commit(5) == 0
     world.expire_lease()
     reads = read_everything(world)
-    await world.settle()
+    await settle()
     world.pass_time(CONFIG.offset_commit_timeout_ms)
     *offsets, listing = [await read for read in reads]
     assert {answer.groups[0].error_code for answer in offsets} == {ErrorCode.NOT_COORDINATOR}
@@ -191,7 +192,7 @@ async def test_commits_that_wait_for_the_replicas_do_not_keep_heartbeats_waiting
     world.expire_lease()
     world.writer.hold = True
     commit = asyncio.ensure_future(world.commit(5, group_id="simple"))
-    await world.settle()
+    await settle()
     assert (await world.beat("m", joined.member_epoch)).error_code == 0
     assert not commit.done()
     world.replicate()
@@ -228,15 +229,15 @@ async def test_classic_rebalance_waits_until_the_lease_is_back(world: Leased) ->
     world.expire_lease()
     state = world.service._runtime._hosted[0].shard.state
     newcomer, again = world.join(), world.join(member)
-    await world.settle()
+    await settle()
     world.pass_time(4_000)
-    await world.settle()
+    await settle()
     assert not newcomer.done()
     assert world.service._runtime._hosted[0].shard.state is state
     assert (await world.heartbeat(member, generation)).error_code == 0, "it has not been told to rejoin"
     world.regain()
     world.pass_time(1)
-    await world.settle()
+    await settle()
     world.pass_time(1)
     answers = [await newcomer, await again]
     assert {answer.error_code for answer in answers} == {0}
@@ -246,11 +247,11 @@ async def test_classic_rebalance_waits_until_the_lease_is_back(world: Leased) ->
 async def test_request_that_waits_for_the_lease_times_out(world: Leased) -> None:
     world.expire_lease()
     first = world.join()
-    await world.settle()
+    await settle()
     world.pass_time(CONFIG.offset_commit_timeout_ms)
     assert (await first).error_code == REFUSED
     second = world.join()
-    await world.settle()
+    await settle()
     world.service.on_resigned(0)
     assert (await second).error_code == ErrorCode.NOT_COORDINATOR
 
@@ -260,7 +261,7 @@ async def test_member_that_is_only_in_the_uncommitted_state_gets_no_answer_witho
 ) -> None:
     world.writer.hold = True
     joining = world.beat("m", 0)
-    await world.settle()
+    await settle()
     world.expire_lease()
     assert (await world.beat("m", 1)).error_code == REFUSED
     world.replicate()

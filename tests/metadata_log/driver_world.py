@@ -23,6 +23,7 @@ from pykraft.quorum.delivery import SLICE_RECORDS
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription, ReplicaProgress
 from pykraft.runtime.address import Address
 from tests.metadata_log.harness import T
+from tests.waits import settle
 
 NODE = 1
 NOBODY = LeaderAndEpoch(None, 0)
@@ -210,12 +211,6 @@ def registration(broker_id: int, incarnation: int = 1) -> RegisterBrokerRequest:
         (Uuid(bytes([100 + broker_id]) * 16),),
         SUPPORTED_RANGES,
     )
-
-
-async def settle() -> None:
-    """Run every ready task."""
-    for _ in range(5):
-        await asyncio.sleep(0)
 
 
 @asynccontextmanager

@@ -14,7 +14,8 @@ from pykraft.kafka_protocol.messages.cluster import (
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.codec import decode_record
 from pykraft.metadata_log.records import FeatureLevelRecord, NoOpRecord
-from tests.metadata_log.driver_world import NODE, World, settle
+from tests.metadata_log.driver_world import NODE, World
+from tests.waits import settle
 
 
 async def upgrade(world: World, *, validate_only: bool = False, **others: int) -> UpdateFeaturesResponse:

@@ -1,7 +1,7 @@
 """When snapshots are written, what they contain, and what happens to those that are overtaken."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 import pytest
@@ -17,6 +17,7 @@ from pykraft.metadata_log.snapshot_schedule import SnapshotConfig, SnapshotSched
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import CommittedBatch
 from tests.asynchronous import in_loop
+from tests.waits import settle, until
 
 ID = Uuid(b"t" * 16)
 
@@ -92,19 +93,10 @@ class World:
         created += [PartitionRecord(index, topic_id, (1,), (1,), 1) for index in range(partitions)]
         self.commit(*created, size_bytes=100)
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        while not condition():
-            await asyncio.sleep(0.001)
-
     async def written(self, count: int = 1) -> FakeWriter:
-        await self.until(lambda: len(self.quorum.writers) == count)
-        await self.until(lambda: self.quorum.writers[-1].state == "finished")
+        await until(lambda: len(self.quorum.writers) == count)
+        await until(lambda: self.quorum.writers[-1].state == "finished")
         return self.quorum.writers[-1]
-
-    async def settle(self) -> None:
-        """Run every ready task."""
-        for _ in range(5):
-            await asyncio.sleep(0)
 
 
 @asynccontextmanager
@@ -121,7 +113,7 @@ world = in_loop(begun)
 @pytest.mark.world(config=SnapshotConfig(max_bytes=100, max_interval_ms=0))
 async def test_snapshot_is_written_after_so_many_bytes_and_holds_the_image(world: World) -> None:
     world.commit(FeatureLevelRecord("f", 1), size_bytes=99)
-    await world.settle()
+    await settle()
     assert world.quorum.writers == []
     world.create(3)
     writer = await world.written()
@@ -136,7 +128,7 @@ async def test_snapshot_is_written_after_so_many_bytes_and_holds_the_image(world
 @pytest.mark.world(config=SnapshotConfig(max_bytes=100, max_interval_ms=0))
 async def test_log_grows_while_an_older_image_is_written(world: World) -> None:
     world.create(5 * SLICE_RECORDS)
-    await world.until(lambda: bool(world.quorum.writers) and bool(world.quorum.writers[0].values))
+    await until(lambda: bool(world.quorum.writers) and bool(world.quorum.writers[0].values))
     image = world.loader.image
     world.commit(FeatureLevelRecord("later", 1), size_bytes=99)
     writer = await world.written()
@@ -152,13 +144,13 @@ async def test_snapshot_is_abandoned_when_a_newer_state_is_loaded(
 ) -> None:
     monkeypatch.setattr(snapshot_generator, "PAUSE_S", 0)
     world.create(5 * SLICE_RECORDS)
-    await world.until(lambda: bool(world.quorum.writers))
+    await until(lambda: bool(world.quorum.writers))
     world.loader.begin_snapshot(SnapshotId(1_000_000, 9), 888)
     assert world.quorum.writers[0].state == "aborted"
     world.loader.handle_snapshot_values([encode_record(FeatureLevelRecord("new", 2))])
-    await world.settle()
+    await settle()
     world.loader.finish_snapshot()
-    await world.settle()
+    await settle()
     assert world.quorum.asked == 1
     world.commit(NoOpRecord(), size_bytes=100)
     writer = await world.written(2)
@@ -169,7 +161,7 @@ async def test_snapshot_is_abandoned_when_a_newer_state_is_loaded(
 async def test_state_loaded_while_a_snapshot_is_flushed_does_not_delay_the_next_one(world: World) -> None:
     world.quorum.may_finish.clear()
     world.create(3)
-    await world.until(lambda: bool(world.quorum.writers) and world.quorum.writers[0].state == "finishing")
+    await until(lambda: bool(world.quorum.writers) and world.quorum.writers[0].state == "finishing")
     world.loader.begin_snapshot(SnapshotId(1_000_000, 9), 888)
     world.loader.finish_snapshot()
     world.quorum.may_finish.set()
@@ -181,7 +173,7 @@ async def test_state_loaded_while_a_snapshot_is_flushed_does_not_delay_the_next_
 @pytest.mark.world(config=SnapshotConfig(max_bytes=100, max_interval_ms=0))
 async def test_unfinished_snapshot_at_a_stop_is_abandoned(world: World) -> None:
     world.create(5 * SLICE_RECORDS)
-    await world.until(lambda: bool(world.quorum.writers))
+    await until(lambda: bool(world.quorum.writers))
     await world.generator.stop()
     assert world.quorum.writers[0].state == "aborted"
     assert world.fatal == []
@@ -191,7 +183,7 @@ async def test_unfinished_snapshot_at_a_stop_is_abandoned(world: World) -> None:
 async def test_disk_fault_while_writing_a_snapshot_is_fatal(world: World) -> None:
     world.quorum.fault = OSError(5, "input/output error")
     world.create(3)
-    await world.until(lambda: bool(world.fatal))
+    await until(lambda: bool(world.fatal))
     assert world.fatal == [world.quorum.fault]
     assert world.quorum.writers[0].state == "aborted"
 
@@ -200,16 +192,16 @@ async def test_disk_fault_while_writing_a_snapshot_is_fatal(world: World) -> Non
 async def test_existing_snapshot_is_not_requested_repeatedly(world: World) -> None:
     world.quorum.latest = 100
     world.create(3)
-    await world.settle()
+    await settle()
     world.commit(NoOpRecord(), size_bytes=99)
-    await world.settle()
+    await settle()
     assert world.quorum.writers == [] and world.fatal == []
 
 
 @pytest.mark.world(config=SnapshotConfig(max_bytes=1000, max_interval_ms=40))
 async def test_snapshot_is_written_after_a_while_if_anything_is_new(world: World) -> None:
     world.clock.now_ms += 40
-    await world.settle()
+    await settle()
     assert world.quorum.writers == []
     world.commit(NoOpRecord(), size_bytes=1)
     writer = await world.written()

@@ -8,8 +8,9 @@ from pykraft.broker.serving.listener import ListenerLimits
 from pykraft.node.client_listeners import ClientListeners
 from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.network.tcp import StreamRuntime
-from tests.broker.echo import Echo, frame, read_frame, until
+from tests.broker.echo import Echo, frame, read_frame
 from tests.node.test_node_start import HOST, make_config
+from tests.waits import until
 
 Scenario = Callable[[ClientListeners, list[int]], Awaitable[None]]
 

@@ -1,8 +1,7 @@
 """Three voters and an observer over real gRPC on loopback, on real files."""
 
-import asyncio
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pykraft.kafka_protocol.ids import Uuid
@@ -20,6 +19,7 @@ from pykraft.runtime.os_disk import OsDisk
 from tests.narrowing import present
 from tests.quorum.nodes import Recorder
 from tests.unexpected import unexpected
+from tests.waits import until
 
 CONFIG = QuorumConfig(
     election_timeout_ms=300,
@@ -75,12 +75,6 @@ class Process:
         self.node = None
 
 
-async def _until(condition: Callable[[], object]) -> None:
-    async with asyncio.timeout(30):
-        while not condition():
-            await asyncio.sleep(0.005)
-
-
 def _leader(processes: Sequence[Process]) -> Process | None:
     live = [p for p in processes if p.node is not None]
     known = {p.live.leader for p in live}
@@ -89,10 +83,10 @@ def _leader(processes: Sequence[Process]) -> Process | None:
 
 
 async def _commit(processes: Sequence[Process], value: bytes) -> None:
-    await _until(lambda: _leader(processes))
+    await until(lambda: _leader(processes))
     node = present(_leader(processes)).live
     node.propose(node.leader.epoch, [value])
-    await _until(lambda: all(value in p.listener.values for p in processes if p.node is not None))
+    await until(lambda: all(value in p.listener.values for p in processes if p.node is not None))
 
 
 async def test_election_commit_failover_restart_and_observer_over_grpc(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import logging
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -15,6 +15,7 @@ from pykraft.runtime.grpc_rpc import GrpcServer, GrpcTransport
 from pykraft.runtime.rpc import RpcFailure
 from pykraft.runtime.rpc_limits import ServerLimits
 from tests.unexpected import unexpected
+from tests.waits import until
 
 
 async def _call(
@@ -151,12 +152,6 @@ class Held:
         return b"done"
 
 
-async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
 @asynccontextmanager
 async def holding_calls(limits: ServerLimits) -> AsyncIterator[tuple[GrpcTransport, int, Held]]:
     server, held = GrpcServer(limits), Held()
@@ -176,9 +171,9 @@ async def test_handler_of_a_caller_that_disconnects_is_cancelled() -> None:
     async with holding_calls(ServerLimits()) as (_, port, held):
         stranger = GrpcTransport(unexpected)
         calls = [asyncio.ensure_future(_call(stranger, port, "/test.Echo/Hold", b"")) for _ in range(20)]
-        await _until(lambda: held.waiting == 20)
+        await until(lambda: held.waiting == 20)
         await stranger.close()
-        await _until(lambda: held.waiting == 0)
+        await until(lambda: held.waiting == 0)
         for call in calls:
             call.cancel()
 
@@ -187,9 +182,9 @@ async def test_handler_of_an_abandoned_call_is_cancelled_and_sends_no_response()
     async with holding_calls(ServerLimits()) as (transport, port, held):
         notified: list[bytes | RpcFailure] = []
         call = transport.send(Address("127.0.0.1", port), "/test.Echo/Hold", b"", 60_000, notified.append)
-        await _until(lambda: held.waiting == 1)
+        await until(lambda: held.waiting == 1)
         call.cancel()
-        await _until(lambda: held.waiting == 0)
+        await until(lambda: held.waiting == 0)
         held.release.set()
         assert await _call(transport, port, "/test.Echo/Hold", b"") == b"done"
         call.cancel()
@@ -199,18 +194,18 @@ async def test_handler_of_an_abandoned_call_is_cancelled_and_sends_no_response()
 async def test_handler_of_a_call_whose_deadline_has_passed_is_cancelled() -> None:
     async with holding_calls(ServerLimits()) as (transport, port, held):
         assert isinstance(await _call(transport, port, "/test.Echo/Hold", b"", 50), RpcFailure)
-        await _until(lambda: held.waiting == 0)
+        await until(lambda: held.waiting == 0)
 
 
 async def test_calls_beyond_the_limit_are_refused_at_once_and_later_ones_answered() -> None:
     async with holding_calls(ServerLimits(calls=5)) as (transport, port, held):
         first = [asyncio.ensure_future(_call(transport, port, "/test.Echo/Hold", b"")) for _ in range(5)]
-        await _until(lambda: held.waiting == 5)
+        await until(lambda: held.waiting == 5)
         refused = await _call(transport, port, "/test.Echo/Hold", b"")
         assert isinstance(refused, RpcFailure) and "RESOURCE_EXHAUSTED" in refused.reason
         held.release.set()
         assert await asyncio.gather(*first) == [b"done"] * 5
-        await _until(lambda: held.waiting == 0)
+        await until(lambda: held.waiting == 0)
         assert await _call(transport, port, "/test.Echo/Hold", b"") == b"done"
 
 
@@ -237,7 +232,7 @@ async def test_bytes_that_are_being_served_are_bounded() -> None:
     async with holding_calls(ServerLimits(served_bytes=300_000)) as (transport, port, held):
         payload = bytes(100_000)
         first = [asyncio.ensure_future(_call(transport, port, "/test.Echo/Hold", payload)) for _ in range(3)]
-        await _until(lambda: held.waiting == 3)
+        await until(lambda: held.waiting == 3)
         refused = await _call(transport, port, "/test.Echo/Hold", payload)
         assert isinstance(refused, RpcFailure) and "RESOURCE_EXHAUSTED" in refused.reason
         held.release.set()

@@ -11,6 +11,7 @@ from pykraft.runtime.rpc_limits import ServerLimits
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from tests.asynchronous import in_loop
 from tests.unexpected import unexpected
+from tests.waits import settle
 
 HERE, ELSEWHERE = Address("here", 1), Address("elsewhere", 2)
 LIMITS = ServerLimits(calls_of_a_connection=2, request_bytes=100, served_bytes=150)
@@ -93,11 +94,6 @@ async def begun() -> AsyncIterator[World]:
 
 
 world = in_loop(begun, VirtualLoop)
-
-
-async def settle() -> None:
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 async def test_own_call_is_answered_without_a_transport_for_others(world: World) -> None:

@@ -27,6 +27,7 @@ from pykraft.transaction_coordinator.transaction import Transaction
 from tests.broker.answers import as_read
 from tests.group_coordinator.coordinators import LeaseUntil
 from tests.group_coordinator.tools import MemoryWriter, make_image
+from tests.waits import settle
 
 NAME = "my-id"
 
@@ -177,12 +178,6 @@ class World:
     def replicas_catch_up(self) -> None:
         self.writer.watermarks[0] = len(self.writer.logs[0])
         self.service.on_high_watermark(0, self.writer.watermarks[0])
-
-
-async def settle() -> None:
-    """Until nothing is left to do now."""
-    for _ in range(20):
-        await asyncio.sleep(0)
 
 
 @asynccontextmanager

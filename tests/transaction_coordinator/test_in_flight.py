@@ -13,7 +13,8 @@ from pykraft.kafka_protocol.messages.transactions import (
     ListTransactionsRequest,
 )
 from pykraft.transaction_coordinator.requests.init_producer_id import handle_init_producer_id
-from tests.transaction_coordinator.service_world import NAME, Log, World, settle
+from tests.transaction_coordinator.service_world import NAME, Log, World
+from tests.waits import settle
 
 DAY_S = 86_400
 

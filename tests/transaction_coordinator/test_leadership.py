@@ -6,7 +6,8 @@ import pytest
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.transactions import ListTransactionsRequest
-from tests.transaction_coordinator.service_world import NAME, World, settle
+from tests.transaction_coordinator.service_world import NAME, World
+from tests.waits import settle
 
 
 async def prepare(world: World, *names: str) -> None:

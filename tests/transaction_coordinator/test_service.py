@@ -22,7 +22,8 @@ from pykraft.transaction_coordinator.requests.list_transactions import MAX_STATE
 from pykraft.transaction_coordinator.service import TransactionCoordinatorService
 from tests.broker.answers import as_read
 from tests.group_coordinator.tools import make_image
-from tests.transaction_coordinator.service_world import NAME, World, settle
+from tests.transaction_coordinator.service_world import NAME, World
+from tests.waits import settle
 
 DAY_MS = 86_400_000
 

@@ -28,12 +28,13 @@ from pykraft.log_store.producer_snapshot import list_snapshots
 from pykraft.log_store.scrub import Scrub
 from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
 from tests.broker.damage import CLOSED, flip
-from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools, until
+from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools
 from tests.broker.logs.test_bad_indexes import release
 from tests.broker.logs.test_failed_directories import DIRS
 from tests.broker.logs.test_log_moves import alter
 from tests.narrowing import as_type
 from tests.unexpected import unexpected
+from tests.waits import until
 
 CONFIGS = {
     "internal.segment.bytes": "400",

@@ -10,7 +10,8 @@ import pytest
 from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
 from pykraft.runtime.file_budget import FileBudget
 from pykraft.runtime.network.tcp import StreamRuntime
-from tests.broker.echo import LOOPS, AdvancedLoop, Echo, frame, read_frame, serving, until
+from tests.broker.echo import LOOPS, AdvancedLoop, Echo, frame, read_frame, serving
+from tests.waits import until
 
 IDLE_S = 400
 LONG_IDLE = ListenerLimits(idle_timeout_ms=IDLE_S * 1000)

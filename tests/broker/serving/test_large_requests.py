@@ -3,6 +3,7 @@
 import asyncio
 import struct
 from collections.abc import Callable, Generator, Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -26,11 +27,15 @@ from pykraft.kafka_protocol.messages.topics import ElectLeadersRequest, ElectLea
 from pykraft.runtime.network.streams import Chunk, Pieces
 from pykraft.runtime.turns import TURN_US, TurnBudget
 from tests.unexpected import unexpected
+from tests.waits import until
 
 VERSION = 2
 GROUPS = 2_000
 NAMES = [f"group-{number}" for number in range(GROUPS)]
 assert sum(map(len, NAMES)) > 2 * LARGE_BYTES
+
+
+_until = partial(until, every_s=0)
 
 
 class Turns:
@@ -207,12 +212,6 @@ async def _describe(
 async def _forward(services: object, context: object, received: ReceivedRequest[Any]) -> bytes:
     assert received.request is not None
     raise KafkaError(ErrorCode.REQUEST_TIMED_OUT)
-
-
-async def _until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0)
 
 
 def deletion(names: Sequence[str] = NAMES) -> DeleteGroupsRequest:

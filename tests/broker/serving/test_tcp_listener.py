@@ -16,7 +16,8 @@ import pytest
 from pykraft.broker.serving.listener import ListenerLimits
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.runtime.network.tcp import _CONGESTED, SHARED_BUFFER_BYTES, StreamConnection
-from tests.broker.echo import LOOPS, Echo, frame, read_frame, serving, turn, until
+from tests.broker.echo import LOOPS, Echo, frame, read_frame, serving
+from tests.waits import settle, until
 
 
 @LOOPS
@@ -107,7 +108,7 @@ async def test_peer_that_does_not_read_is_no_longer_read(
         total = 400
         sender = asyncio.create_task(_send_all(writer, request, total))
         await until(lambda: bool(echo.connections) and is_congested(echo.connections[0]))
-        await turn(5000)
+        await settle(5000)
         assert echo.frames < total  # of 40 MB, of which nothing is read
         for _ in range(total):
             assert len(await read_frame(reader)) == 100_000

@@ -8,6 +8,7 @@ import pytest
 from pykraft.kafka_protocol.errors import ErrorCode
 from tests.asynchronous import in_loop
 from tests.group_coordinator.coordinators import DELAY_MS, SESSION_MS, Classic, running_classic
+from tests.waits import settle
 
 world = in_loop(running_classic)
 
@@ -22,7 +23,7 @@ async def test_two_members_join_in_two_steps_and_get_their_assignments(world: Cl
 
 async def test_old_client_without_a_member_id_is_accepted_at_once(world: Classic) -> None:
     join = world.join(version=3)
-    await world.settle()
+    await settle()
     await world.pass_time(DELAY_MS)
     response = await join
     assert (response.error_code, response.generation_id, response.leader) == (0, 1, response.member_id)
@@ -31,10 +32,10 @@ async def test_old_client_without_a_member_id_is_accepted_at_once(world: Classic
 async def test_first_rebalance_waits_longer_while_new_members_join(world: Classic) -> None:
     first, second = await world.member_id(), await world.member_id()
     joins = [world.join(first)]
-    await world.settle()
+    await settle()
     await world.pass_time(DELAY_MS - 1)
     joins.append(world.join(second))
-    await world.settle()
+    await settle()
     await world.pass_time(1)
     assert not any(join.done() for join in joins)
     await world.pass_time(DELAY_MS)
@@ -56,7 +57,7 @@ async def test_unfinished_rebalance_does_not_survive_a_failover(world: Classic) 
     leader, other = await world.stable_pair()
     await asyncio.gather(world.join(leader), world.join(other))
     waiting = world.sync(other, 2)
-    await world.settle()
+    await settle()
     await world.fail_over()
     assert (await waiting).error_code == ErrorCode.NOT_COORDINATOR
     assert (await world.sync(other, 2)).error_code == ErrorCode.ILLEGAL_GENERATION
@@ -79,7 +80,7 @@ async def test_stable_follower_that_repeats_its_join_starts_no_rebalance(world: 
 async def test_changed_subscription_rebalances(world: Classic) -> None:
     leader, other = await world.stable_pair()
     join = world.join(other, protocols={"range": b"other topics"})
-    await world.settle()
+    await settle()
     assert not join.done()
     assert await world.heartbeat(leader, 1) == ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -93,7 +94,7 @@ async def test_protocol_is_chosen_among_common_ones_by_vote(world: Classic) -> N
         {"c": b"", "b": b"", "a": b""},
     ):
         joins.append(world.join(ids[len(joins)], protocols=protocols))
-    await world.settle()
+    await settle()
     await world.pass_time(DELAY_MS)
     await world.pass_time(DELAY_MS)
     assert {(await join).protocol_name for join in joins} == {"b"}
@@ -128,7 +129,7 @@ async def test_full_group_accepts_no_more_members(world: Classic) -> None:
     ids = [await world.member_id() for _ in range(4)]
     late = await world.member_id()
     joins = [world.join(member_id) for member_id in ids]
-    await world.settle()
+    await settle()
     refused = await world.join(late)
     assert (refused.error_code, refused.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
     assert (await world.join()).error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
@@ -162,7 +163,7 @@ async def test_assignment_is_not_returned_before_it_is_replicated(world: Classic
     await asyncio.gather(world.join(leader), world.join(other))
     world.writer.hold = True
     syncs = [world.sync(other, 2), world.sync(leader, 2, {leader: b"L2", other: b"O2"})]
-    await world.settle()
+    await settle()
     assert not any(sync.done() for sync in syncs)
     end = len(world.writer.logs[0])
     world.writer.watermarks[0] = end

@@ -6,6 +6,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.groups import MemberIdentity
 from tests.asynchronous import in_loop
 from tests.group_coordinator.coordinators import DELAY_MS, REBALANCE_MS, SESSION_MS, Classic, running_classic
+from tests.waits import settle
 
 world = in_loop(running_classic)
 
@@ -33,7 +34,7 @@ async def test_leader_that_fails_before_it_assigns_is_removed(world: Classic) ->
     rejoin_other = world.join(other)
     await asyncio.gather(rejoin_leader, rejoin_other)
     waiting = world.sync(other, 2)
-    await world.settle()
+    await settle()
     await world.pass_time(SESSION_MS)
     assert (await waiting).error_code == ErrorCode.REBALANCE_IN_PROGRESS
     response = await world.join(other)
@@ -52,7 +53,7 @@ async def test_silent_member_is_removed_and_the_rest_rebalances(world: Classic) 
 async def test_member_that_does_not_rejoin_in_time_is_dropped(world: Classic) -> None:
     leader, other = await world.stable_pair()
     join = world.join(leader)
-    await world.settle()
+    await settle()
     for _ in range(REBALANCE_MS // 5_000):
         assert await world.heartbeat(other, 1) == ErrorCode.REBALANCE_IN_PROGRESS
         assert not join.done()
@@ -77,7 +78,7 @@ async def test_rebalance_waits_for_a_member_that_was_given_an_id(world: Classic)
     leader, other = await world.stable_pair()
     newcomer = await world.member_id()
     joins = [world.join(leader), world.join(other)]
-    await world.settle()
+    await settle()
     assert not any(join.done() for join in joins)
     joins.append(world.join(newcomer))
     assert {answer.generation_id for answer in await asyncio.gather(*joins)} == {2}
@@ -87,7 +88,7 @@ async def test_member_that_never_joins_with_its_id_is_not_waited_for_long(world:
     leader, other = await world.stable_pair()
     await world.member_id()
     joins = [world.join(leader), world.join(other)]
-    await world.settle()
+    await settle()
     await world.pass_time(SESSION_MS)
     assert {answer.generation_id for answer in await asyncio.gather(*joins)} == {2}
 
@@ -99,7 +100,7 @@ async def test_last_member_leaves_an_empty_group_with_its_generation(world: Clas
     await world.fail_over()
     assert (await world.state()).group_state == "Empty"
     join = world.join(await world.member_id())
-    await world.settle()
+    await settle()
     await world.pass_time(DELAY_MS)
     assert (await join).generation_id == 3
 
@@ -116,10 +117,10 @@ async def test_member_that_commits_is_alive(world: Classic) -> None:
 async def test_member_that_is_removed_while_it_joins_is_answered(world: Classic) -> None:
     leader, _ = await world.stable_pair()
     waits = world.join(leader)
-    await world.settle()
+    await settle()
     assert not waits.done()
     await world.leave(MemberIdentity(member_id=leader))
-    await world.settle()
+    await settle()
     assert waits.done() and waits.result().error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -127,8 +128,8 @@ async def test_member_that_is_removed_while_it_waits_for_its_assignment_is_answe
     leader, other = await world.stable_pair()
     await asyncio.gather(world.join(leader), world.join(other))
     waits = world.sync(other, 2)
-    await world.settle()
+    await settle()
     assert not waits.done()
     await world.leave(MemberIdentity(member_id=other))
-    await world.settle()
+    await settle()
     assert waits.done() and waits.result().error_code == ErrorCode.UNKNOWN_MEMBER_ID

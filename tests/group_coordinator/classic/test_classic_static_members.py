@@ -6,6 +6,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.groups import MemberIdentity
 from tests.asynchronous import in_loop
 from tests.group_coordinator.coordinators import DELAY_MS, REBALANCE_MS, SESSION_MS, Classic, running_classic
+from tests.waits import settle
 
 world = in_loop(running_classic)
 
@@ -13,7 +14,7 @@ world = in_loop(running_classic)
 async def static_pair(world: Classic) -> dict[str, str]:
     """Two static members in generation 1, by instance id; i0 leads."""
     joins = [world.join(group_instance_id=f"i{i}") for i in range(2)]
-    await world.settle()
+    await settle()
     await world.pass_time(DELAY_MS)
     await world.pass_time(DELAY_MS)
     answers = await asyncio.gather(*joins)
@@ -62,7 +63,7 @@ async def test_static_member_leaves_by_its_instance_id(world: Classic) -> None:
 async def test_rebalance_waits_for_an_absent_static_member_until_its_session_ends(world: Classic) -> None:
     ids = await static_pair(world)
     join = world.join(ids["i0"], group_instance_id="i0", session_timeout_ms=SESSION_MS)
-    await world.settle()
+    await settle()
     await world.pass_time(SESSION_MS - 1)
     assert not join.done()
     await world.pass_time(1)
@@ -73,7 +74,7 @@ async def test_rebalance_waits_for_an_absent_static_member_until_its_session_end
 async def test_absent_static_leader_keeps_its_place_but_not_the_lead(world: Classic) -> None:
     long_ms = 2 * REBALANCE_MS
     joins = [world.join(group_instance_id=f"i{i}", session_timeout_ms=long_ms) for i in range(2)]
-    await world.settle()
+    await settle()
     await world.pass_time(DELAY_MS)
     await world.pass_time(DELAY_MS)
     leader, other = [answer.member_id for answer in await asyncio.gather(*joins)]
@@ -82,7 +83,7 @@ async def test_absent_static_leader_keeps_its_place_but_not_the_lead(world: Clas
     changed = world.join(
         other, group_instance_id="i1", protocols={"range": b"changed"}, session_timeout_ms=long_ms
     )
-    await world.settle()
+    await settle()
     await world.pass_time(REBALANCE_MS)
     answer = await changed
     assert (answer.generation_id, answer.leader) == (2, other)
@@ -95,8 +96,8 @@ async def test_restarted_static_member_fences_its_former_self_that_waits_for_an_
     ids = await static_pair(world)
     await asyncio.gather(*(world.join(ids[i], group_instance_id=i) for i in ("i0", "i1")))
     waits = world.sync(ids["i1"], 2, group_instance_id="i1")
-    await world.settle()
+    await settle()
     assert not waits.done()
     world.join(group_instance_id="i1")
-    await world.settle()
+    await settle()
     assert waits.done() and waits.result().error_code == ErrorCode.FENCED_INSTANCE_ID

@@ -21,6 +21,7 @@ from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import World, running_world
 from tests.unexpected import unexpected
+from tests.waits import settle
 
 T, U = tools.topic_id("t"), tools.topic_id("u")
 SLOW = "(((a?){30}){30})b"
@@ -215,7 +216,7 @@ async def test_coordinator_that_resigns_looks_for_nothing_any_longer(world: Worl
     assert len(world.service._runtime._regexes) == 1
     world.service.on_resigned(0)
     assert len(world.service._runtime._regexes) == 0
-    await world.settle()
+    await settle()
     assert not world.faults
 
 

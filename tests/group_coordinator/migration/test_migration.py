@@ -15,6 +15,7 @@ from tests.group_coordinator.fleet import (
     running_fleet,
     subscription,
 )
+from tests.waits import settle
 
 fleet = in_loop(running_fleet)
 
@@ -111,7 +112,7 @@ async def test_a_classic_member_is_told_when_the_partitions_that_it_waits_for_ar
 async def test_members_that_wait_for_each_other_are_sent_into_the_new_rebalance(fleet: Fleet) -> None:
     leader, other = await fleet.pair()
     joining = fleet.join(leader)
-    await fleet.settle()
+    await settle()
     assert not joining.done()
     assert (await fleet.beat("new")).error_code == 0
     answer = await joining
@@ -126,7 +127,7 @@ async def test_an_upgrade_between_join_and_sync(fleet: Fleet) -> None:
     generations = {(await join).generation_id for join in joins}
     assert generations == {3}
     waiting = fleet.sync(other, 3)
-    await fleet.settle()
+    await settle()
     # The new member has no topics of its own; the rebalance that it breaks off is repeated all the same.
     assert (await fleet.beat("new", subscribed_topic_names=[])).member_epoch == 4
     assert (await waiting).error_code == ErrorCode.REBALANCE_IN_PROGRESS
@@ -140,7 +141,7 @@ async def test_an_upgrade_between_join_and_sync(fleet: Fleet) -> None:
 @pytest.mark.world(initial_rebalance_delay_ms=3000)
 async def test_an_upgrade_in_the_first_rebalance(fleet: Fleet) -> None:
     joining = fleet.join(version=3)
-    await fleet.settle()
+    await settle()
     assert not joining.done(), "the group waits for more members"
     assert (await fleet.beat("new")).member_epoch == 1
     answer = await joining
@@ -161,7 +162,7 @@ async def test_what_a_cooperative_member_still_owns_is_not_given_away_after_a_br
     for join in joins:
         assert (await join).generation_id == 3
     third = fleet.join(version=3, protocols={"cooperative-sticky": subscription()})
-    await fleet.settle()
+    await settle()
     assert owned_by(await fleet.beat("new")) == set()
     assert (await third).error_code == ErrorCode.REBALANCE_IN_PROGRESS
     held = await fleet.described()
@@ -431,10 +432,10 @@ async def test_a_consumer_that_falls_silent_downgrades_the_group(fleet: Fleet) -
 async def test_an_upgrade_that_cannot_be_written_has_not_happened(fleet: Fleet) -> None:
     leader, other = await fleet.pair()
     joining = fleet.join(leader)
-    await fleet.settle()
+    await settle()
     fleet.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     assert (await fleet.beat("new")).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
-    await fleet.settle()
+    await settle()
     assert not joining.done()
     fleet.writer.refuse = None
     assert await fleet.group_type() == "classic"
@@ -465,7 +466,7 @@ async def test_a_new_coordinator_ends_the_rebalance_of_a_downgrade_without_those
     await fleet.beat("new", -1)
     await fleet.fail_over()
     join = fleet.join(other)
-    await fleet.settle()
+    await settle()
     for _ in range(REBALANCE_MS // SESSION_MS):
         await fleet.pass_time(SESSION_MS - 1)
         assert await fleet.heartbeat(leader, 3) == ErrorCode.REBALANCE_IN_PROGRESS

@@ -23,6 +23,7 @@ from pykraft.kafka_protocol.messages.offsets import (
 )
 from tests.asynchronous import in_loop
 from tests.group_coordinator.coordinators import Broker, running_broker
+from tests.waits import settle
 
 SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -66,7 +67,7 @@ def join_request(protocol_type: str, metadata: bytes) -> JoinGroupRequest:
 async def join(world: Broker, protocol_type: str, metadata: bytes) -> tuple[str, int]:
     """A classic member that has its assignment: member id and generation."""
     waiting = world.send(join_request(protocol_type, metadata), 3)
-    await world.settle()
+    await settle()
     world.clock.now_ms += world.config.initial_rebalance_delay_ms
     world.service.tick()
     joined = await waiting
@@ -119,7 +120,7 @@ async def test_answer_waits_until_the_tombstones_are_committed(world: Broker) ->
         ],
     )
     waiting = world.send(request, 0)
-    await world.settle()
+    await settle()
     assert not waiting.done()
     world.release()
     assert (await waiting).error_code == 0

@@ -30,6 +30,7 @@ from tests.group_coordinator.coordinators import (
     running_broker,
     running_world,
 )
+from tests.waits import settle
 
 world = in_loop(running_broker)
 coordinator = in_loop(running_world)
@@ -49,11 +50,11 @@ async def test_commits_that_arrive_together_are_one_batch_and_are_answered_toget
     world.writer.hold = True
     commits = [world.commit({("t", 0): n, ("u", 1): n}, group_id=f"g{n}") for n in range(10)]
     heartbeat = world.beat(group_id="members")
-    await world.settle()
+    await settle()
     assert batches(world) == [20 + 5], "also with what a heartbeat writes"
     assert not any(one.done() for one in (*commits, heartbeat))
     world.release()
-    await world.settle()
+    await settle()
     assert [codes(await one) for one in commits] == [[0, 0]] * 10
     assert (await heartbeat).error_code == 0
 
@@ -79,16 +80,16 @@ async def test_append_that_fails_takes_back_all_of_its_requests_and_no_other(
     await world.lead()
     world.writer.hold = True
     earlier = world.commit({("t", 0): 1})
-    await world.settle()
+    await settle()
     world.writer.refuse = refusal
     failing = [world.commit({("t", 0): 2, ("t", n): 3}, group_id=f"g{n % 2 or ''}") for n in range(4)]
     reading = asyncio.ensure_future(world.service._runtime.read(0, read_all))
-    await world.settle()
+    await settle()
     world.writer.refuse = None
     later = world.commit({("u", 0): 7})
-    await world.settle()
+    await settle()
     world.release()
-    await world.settle()
+    await settle()
     assert [set(codes(await one)) for one in failing] == [{answer}] * 4
     assert [codes(await one) for one in (earlier, later)] == [[0], [0]]
     with pytest.raises(KafkaError) as refused:
@@ -105,7 +106,7 @@ async def test_request_that_does_not_fit_begins_a_batch_of_its_own(world: Broker
     await world.lead()
     world.writer.max_bytes = 600
     commits = [world.commit(many(4), group_id=f"g{n}") for n in range(7)]
-    await world.settle()
+    await settle()
     assert [codes(await one) for one in commits] == [[0] * 6] * 7
     assert sum(batches(world)) == 7 * 6
     assert len(batches(world)) > 2
@@ -116,7 +117,7 @@ async def test_request_that_fits_into_no_batch_is_refused_and_hurts_no_other(wor
     await world.lead()
     world.writer.max_bytes = 300
     first, large, last = world.commit({("t", 0): 1}), world.commit(many(4)), world.commit({("t", 3): 2})
-    await world.settle()
+    await settle()
     assert set(codes(await large)) == {ErrorCode.INVALID_COMMIT_OFFSET_SIZE}
     assert [codes(await one) for one in (first, last)] == [[0], [0]]
     assert await world.fetch() == {("t", 0): 1, ("t", 3): 2}
@@ -127,7 +128,7 @@ async def test_reader_in_the_same_turn_waits_for_what_it_was_told(world: Broker)
     world.writer.hold = True
     committing = world.commit({("t", 0): 1})
     reading = asyncio.ensure_future(world.service._runtime.read(0, read_all))
-    await world.settle()
+    await settle()
     assert not reading.done()
     world.release()
     assert await reading == {("g", "t", 0): (1, "")}
@@ -139,7 +140,7 @@ async def test_reader_is_refused_only_for_what_was_not_taken_back(world: Broker)
     """Otherwise a consumer is told that it is no member, and still is one."""
     await world.lead()
     joining = world.beat("m")
-    await world.settle()
+    await settle()
     world.service.tick()  # appends what was decided
     epoch = (await joining).member_epoch
 
@@ -150,9 +151,9 @@ async def test_reader_is_refused_only_for_what_was_not_taken_back(world: Broker)
 
     async def leave_and_read() -> tuple[asyncio.Task[Any], asyncio.Task[ErrorCode]]:
         leaving, reading = world.beat("m", -1), asyncio.create_task(read_as_member())
-        await world.settle()
+        await settle()
         world.service.tick()
-        await world.settle()
+        await settle()
         return leaving, reading
 
     world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
@@ -175,7 +176,7 @@ async def test_leadership_lost_before_the_append_costs_the_commit(world: Broker)
     waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     assert world.service.commit_offsets(tools.CALLER, view, 8, waiter)
     world.service.on_resigned(0)
-    await world.settle()
+    await settle()
     error = waiter.exception()
     assert isinstance(error, KafkaError) and error.code is ErrorCode.NOT_COORDINATOR
     assert not world.writer.batches
@@ -187,7 +188,7 @@ async def test_join_of_a_classic_member_writes_what_waits_before_it(coordinator:
     coordinator.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     committing = coordinator.send(request_of({("t", 0): 1}), 8)
     joining = coordinator.join()
-    await coordinator.settle()
+    await settle()
     coordinator.writer.refuse = None
     assert codes(await committing) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     coordinator.pass_time(1)
@@ -201,7 +202,7 @@ async def test_linger_is_how_long_records_are_collected(linger_ms: int, expected
     async with running_broker(replace(SHORT_METADATA, append_linger_ms=linger_ms)) as world:
         await world.lead()
         commits = [world.commit({("t", n): 1}) for n in range(3)]
-        await world.settle()
+        await settle()
         if linger_ms > 0:
             assert not batches(world)
         for one in commits:

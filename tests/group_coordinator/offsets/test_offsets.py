@@ -25,6 +25,7 @@ from tests.group_coordinator.coordinators import (
     running_world,
 )
 from tests.narrowing import present
+from tests.waits import settle
 
 world = in_loop(running_broker)
 coordinator = in_loop(running_world)
@@ -175,7 +176,7 @@ async def test_topic_recreated_while_loading_starts_without_offsets(coordinator:
     coordinator.delete_topic("t", {})
     coordinator.publish(tools.make_image({"t": 4}, coordinator.image.offset + 1, {"t": 2}))
     coordinator.writer.read_gate.set()
-    await coordinator.settle()
+    await settle()
     assert await coordinator.fetch() == (0, {})
     assert await coordinator.commit(3) == 0
     coordinator.pass_time(1_000)

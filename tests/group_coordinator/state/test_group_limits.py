@@ -21,6 +21,7 @@ from pykraft.metadata_log.persistent import Map
 from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import JoinFields, World, running_world
+from tests.waits import settle
 
 world = in_loop(running_world)
 
@@ -31,7 +32,7 @@ async def test_repeated_joins_of_one_member_leave_one_request_waiting(world: Wor
     leader, other, _ = await world.stable_pair()
     changed = [JoinGroupRequestProtocol(name="range", metadata=b"new")]
     tries = [world.join(leader, protocols=changed) for _ in range(20)]
-    await world.settle()
+    await settle()
     superseded = [task for task in tries if task.done()]
     assert len(superseded) == 19
     assert {task.result().error_code for task in superseded} == {ErrorCode.REBALANCE_IN_PROGRESS}
@@ -44,12 +45,12 @@ async def test_repeated_syncs_of_one_member_leave_one_request_waiting(world: Wor
     leader, other, _ = await world.stable_pair()
     changed = [JoinGroupRequestProtocol(name="range", metadata=b"new")]
     rejoin = world.join(leader, protocols=changed)
-    await world.settle()
+    await settle()
     joined = [await world.join(other), await rejoin]
     leader, generation = joined[0].leader, joined[0].generation_id
     (other,) = {a.member_id for a in joined} - {leader}
     tries = [world.sync(other, generation) for _ in range(5)]
-    await world.settle()
+    await settle()
     assert [task.done() for task in tries] == [True] * 4 + [False]
     assert {task.result().error_code for task in tries[:4]} == {ErrorCode.REBALANCE_IN_PROGRESS}
     assert (await world.sync(leader, generation)).error_code == 0
@@ -75,7 +76,7 @@ async def test_join_with_a_name_no_record_can_hold_is_refused(
     joining: JoinFields = {"group_instance_id": "i"}
     await world.lead()
     join = world.join(version=9, **(joining | fields))
-    await world.settle()
+    await settle()
     world.pass_time(1)
     world.pass_time(10_001)  # a member that was accepted would now expire, and the group would be written
     assert (await join).error_code == code
@@ -98,7 +99,7 @@ async def test_longest_client_id_still_gets_a_member_id_that_fits(world: World) 
     await world.lead()
     world.client_id = "ü" * 16_000
     join = world.join(version=3)
-    await world.settle()
+    await settle()
     world.pass_time(1)
     answer = await join
     assert answer.error_code == 0

@@ -8,6 +8,7 @@ from pykraft.kafka_protocol.messages.groups import HeartbeatRequest, LeaveGroupR
 from tests.asynchronous import in_loop
 from tests.group_coordinator.coordinators import CommitFields, World, running_world
 from tests.narrowing import present
+from tests.waits import settle
 
 world = in_loop(running_world)
 
@@ -17,13 +18,13 @@ async def test_member_that_just_got_its_generation_is_not_expired_by_the_same_la
     await world.lead()
     leader, absent, generation = await world.stable_pair()
     newcomer = world.join()
-    await world.settle()
+    await settle()
     world.clock.now_ms += 1_000
     for member in (leader, absent):
         beat = await world.heartbeat(member, generation)
         assert beat.error_code == ErrorCode.REBALANCE_IN_PROGRESS
     rejoin = world.join(leader)
-    await world.settle()
+    await settle()
     assert not rejoin.done()
     world.clock.now_ms += 10_000
     world.service.tick()
@@ -38,7 +39,7 @@ async def test_static_member_without_its_id_must_rejoin_and_is_not_fenced(world:
     """librdkafka forgets its member id when its session ends, and sends a heartbeat before it joins."""
     await world.lead()
     join = world.join(version=5, group_instance_id="i")
-    await world.settle()
+    await settle()
     world.pass_time(1)
     member = (await join).member_id
     assert (await world.sync(member, 1)).error_code == 0
@@ -56,7 +57,7 @@ async def test_member_that_did_not_rejoin_is_removed_after_the_join_phase(world:
     await world.lead()
     _, absent, generation = await world.stable_pair()
     newcomer = world.join()
-    await world.settle()
+    await settle()
     world.pass_time(10_001)
     assert (await newcomer).generation_id == generation + 1
     assert (await world.heartbeat(absent, generation)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -65,13 +66,13 @@ async def test_member_that_did_not_rejoin_is_removed_after_the_join_phase(world:
 async def test_zero_rebalance_timeout_does_not_spin_on_an_absent_static_member(world: World) -> None:
     await world.lead()
     join = world.join(version=5, group_instance_id="i", rebalance_timeout_ms=0)
-    await world.settle()
+    await settle()
     world.pass_time(1)
     member = (await join).member_id
     assert (await world.sync(member, 1)).error_code == 0
     passer_by = (await world.join(version=4, rebalance_timeout_ms=0)).member_id
     joining = world.join(passer_by, version=4, rebalance_timeout_ms=0)
-    await world.settle()
+    await settle()
     leave = LeaveGroupRequest(group_id="g", member_id=passer_by)
     assert (await world.send(leave, 1)).error_code == 0
     assert (await joining).error_code == ErrorCode.UNKNOWN_MEMBER_ID
@@ -88,11 +89,11 @@ async def test_nothing_is_due_at_the_end_of_the_sync_phase_once_the_last_member_
 ) -> None:
     await world.lead()
     first = world.join(rebalance_timeout_ms=4_000)
-    await world.settle()
+    await settle()
     world.pass_time(1)
     leader = (await first).member_id
     second = world.join(rebalance_timeout_ms=4_000)
-    await world.settle()
+    await settle()
     rejoined = await world.join(leader, rebalance_timeout_ms=4_000)
     other, generation = (await second).member_id, rejoined.generation_id
     assert rejoined.leader == leader
@@ -147,9 +148,9 @@ async def test_member_whose_removal_cannot_be_written_is_removed_as_soon_as_it_c
     world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     for _ in range(3):
         world.pass_time(60_000)
-        await world.settle()
+        await settle()
     assert members() == {"a", "b"}
     world.writer.refuse = None
     world.pass_time(2_000)
-    await world.settle()
+    await settle()
     assert members() == set()

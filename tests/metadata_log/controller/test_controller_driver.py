@@ -45,9 +45,9 @@ from tests.metadata_log.driver_world import (
     error_code_of,
     registration,
     running_world,
-    settle,
 )
 from tests.narrowing import as_type
+from tests.waits import settle
 
 
 async def test_new_leader_writes_the_first_features_and_is_active(world: World) -> None:

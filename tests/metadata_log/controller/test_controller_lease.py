@@ -21,6 +21,7 @@ from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.records import Endpoint
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription
+from tests.waits import settle
 
 NODE = 1
 SESSION_MS = 9000
@@ -111,16 +112,12 @@ class World:
         self.quorum.receive_commits(self.loader)
         self.broker_epoch = -1
 
-    async def settle(self) -> None:
-        for _ in range(5):
-            await asyncio.sleep(0)
-
     async def unfence(self) -> None:
         registration = RegisterBrokerRequest(
             "c", 1, Uuid(b"i" * 16), (Endpoint("P", "h", 1),), (Uuid(b"l" * 16),), SUPPORTED_RANGES
         )
         registering = asyncio.ensure_future(self.driver.register_broker(registration))
-        await self.settle()
+        await settle()
         self.quorum.receive_commits(self.loader)
         self.broker_epoch = (await registering).broker_epoch
         answer = await self.acknowledged(self.heartbeat())
@@ -133,9 +130,9 @@ class World:
         return asyncio.ensure_future(self.driver.broker_heartbeat(request))
 
     async def acknowledged(self, task: asyncio.Task[BrokerHeartbeatResponse]) -> BrokerHeartbeatResponse:
-        await self.settle()
+        await settle()
         self.quorum.receive_commits(self.loader)
-        await self.settle()
+        await settle()
         return await task
 
 
@@ -144,7 +141,7 @@ async def test_idle_controller_proves_its_leadership_before_it_grants_a_lease() 
     await world.unfence()
     world.clock.now_ms += 3600_000
     beat = world.heartbeat()
-    await world.settle()
+    await settle()
     assert not beat.done()
     assert (await world.acknowledged(beat)).lease_ms == LEASE_MS
 
@@ -207,9 +204,9 @@ async def test_deposed_controller_that_does_not_know_it_grants_nothing() -> None
     world.quorum.deposed_at_ms = world.clock.now_ms + 1
     world.clock.now_ms += 10_000
     beat = world.heartbeat()
-    await world.settle()
+    await settle()
     world.quorum.receive_commits(world.loader)
-    await world.settle()
+    await settle()
     assert not beat.done()
     world.loader.handle_leader_change(LeaderAndEpoch(2, 2))
     with pytest.raises(KafkaError) as refusal:
@@ -224,7 +221,7 @@ async def test_proof_of_an_earlier_leadership_does_not_count() -> None:
     world.quorum.leader = LeaderAndEpoch(NODE, 3)
     world.loader.handle_leader_change(world.quorum.leader)
     beat = world.heartbeat()
-    await world.settle()
+    await settle()
     assert not beat.done()
     assert (await world.acknowledged(beat)).lease_ms == LEASE_MS
 
@@ -245,10 +242,10 @@ async def test_no_lease_outlasts_the_first_fence_of_a_successor(seed: int) -> No
             # Sent some time ago: it was in a socket buffer, perhaps while this process was paused.
             sent_ms = world.clock.now_ms - rng.choice((0, 1, 50, 1900))
             open_beats.append((sent_ms, world.heartbeat()))
-            await world.settle()
+            await settle()
         if rng.random() < 0.4:
             world.quorum.receive_commits(world.loader)
-            await world.settle()
+            await settle()
         for sent_ms, beat in open_beats:
             if beat.done():
                 granted.append(sent_ms + beat.result().lease_ms)

@@ -12,7 +12,8 @@ from pykraft.metadata_log.controller.calls.requests import RegisterControllerReq
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.records import Endpoint, FeatureLevelRecord, RegisterControllerRecord
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
-from tests.metadata_log.driver_world import NODE, World, running_world, settle
+from tests.metadata_log.driver_world import NODE, World, running_world
+from tests.waits import settle
 
 
 async def test_active_controller_registers_its_own_supported_levels(world: World) -> None:

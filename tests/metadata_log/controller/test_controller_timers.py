@@ -11,7 +11,8 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.controller import sweeps
 from pykraft.metadata_log.controller.calls.requests import BrokerHeartbeatRequest
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
-from tests.metadata_log.driver_world import NODE, LoopClock, SuspendedClock, World, settle
+from tests.metadata_log.driver_world import NODE, LoopClock, SuspendedClock, World
+from tests.waits import settle
 
 
 @pytest.mark.world(session_timeout_ms=40)

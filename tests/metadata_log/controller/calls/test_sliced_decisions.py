@@ -5,7 +5,7 @@ The slices are made small, so that a topic of some partitions takes many.
 
 import asyncio
 import sys
-from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -29,10 +29,14 @@ from pykraft.metadata_log.controller.driver import ITEMS_AT_ONCE
 from pykraft.metadata_log.records import PartitionRecord, RegisterBrokerRecord, TopicRecord
 from pykraft.quorum.listener import CommittedBatch
 from tests.metadata_log.controller.test_controller_driver import with_a_broker
-from tests.metadata_log.driver_world import NODE, World, registration, settle
+from tests.metadata_log.driver_world import NODE, World, registration
 from tests.narrowing import as_type, present
+from tests.waits import settle, until
 
 MANY = PART_COST + 20
+
+
+until_now = partial(until, every_s=0)
 
 
 @pytest.fixture(autouse=True)
@@ -54,14 +58,9 @@ def start(world: World, request: CreateTopicsRequest) -> asyncio.Task[CreateTopi
     return asyncio.ensure_future(answer())
 
 
-async def until(condition: Callable[[], object]) -> None:
-    while not condition():
-        await asyncio.sleep(0)
-
-
 async def until_deciding(world: World, slices: int = 20) -> None:
     """So many slices of the one decision have run: it is being made, encoded, or replayed."""
-    await until(world.driver._deciding.locked)
+    await until_now(world.driver._deciding.locked)
     for _ in range(slices):
         await asyncio.sleep(0)
     assert world.driver._deciding.locked()
@@ -163,7 +162,7 @@ async def test_decision_fits_the_log_though_the_quorum_has_appended_meanwhile(
 async def test_answer_that_rests_on_a_batch_in_pieces_waits_for_the_last(world: World) -> None:
     await with_a_broker(world)
     first, before = create(world, "t"), len(world.quorum.batches)
-    await until(lambda: len(world.quorum.batches) > before)
+    await until_now(lambda: len(world.quorum.batches) > before)
     pieces = world.quorum.commit_in_pieces()
     next(pieces)
     second = create(world, "t", partitions=1)
