@@ -33,20 +33,11 @@ from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, Partit
 from pykraft.metadata_log.persistent import Map
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.turns import BULK, UnlimitedTurn
+from tests.clocks import ManualClock
 
 LEADER, FOLLOWER, OTHER = 1, 2, 3
 REPLICAS = (LEADER, FOLLOWER, OTHER)
 FOLLOWER_EPOCH = 102
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_ms = 1000
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    wall_ms = monotonic_ms
 
 
 class Slot:
@@ -132,7 +123,7 @@ def _store(partition: Partition) -> None:
 
 class FetchWorld:
     def __init__(self, topics: str = "abcd", *, slots: int = 1000, selector: str | None = None) -> None:
-        self.clock = Clock()
+        self.clock = ManualClock(1_000)
         self.table = ReplicaTable()
         self.replicas = Replicas(self.table)
         self.generations: dict[str, int] = dict.fromkeys(topics, 0)

@@ -37,20 +37,13 @@ from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.at_once import AtOnce, Logs, now
 from tests.broker.crash import abandon
 from tests.broker.isr_controller import IsrWorld, between, log_values, values_of
+from tests.clocks import ManualClock
 from tests.unexpected import unexpected
 
 NODES = (1, 2, 3)
 KEY = ("t", 0)
 LAG_MS = 300
 CONFIG = LogConfig(segment_bytes=700, min_insync_replicas=2, retention_bytes=1600, retention_ms=-1)
-
-
-class Clock:
-    def wall_ms(self) -> int:
-        return 1
-
-    def monotonic_ms(self) -> int:
-        return 1
 
 
 class Events:
@@ -174,14 +167,14 @@ class World(IsrWorld):
         def damage(key: tuple[str, int]) -> None:
             raise AssertionError(f"{key} is damaged")
 
-        node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), AtOnce(), unexpected, damage)
+        node.logs = Logs(node.disk, ("/d",), CONFIG, ManualClock(1), AtOnce(), unexpected, damage)
         now(node.logs.start())
         if node.logs.offline:
             # A power loss may zero so little of a rolled segment that it looks like damage: start it empty.
             assert node.lost_power, node.logs.offline[KEY].reason
             self.counts["refused"] += 1
             node.disk = MemoryDisk()
-            node.logs = Logs(node.disk, ("/d",), CONFIG, Clock(), AtOnce(), unexpected, damage)
+            node.logs = Logs(node.disk, ("/d",), CONFIG, ManualClock(1), AtOnce(), unexpected, damage)
             now(node.logs.start())
         node.inbox.clear()
         self.open(node, self.topic_id)

@@ -10,6 +10,7 @@ from pykraft.group_coordinator.state.result import CoordinatorResult
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.turns import TURN_US, TurnBudget
+from tests.clocks import ManualClock
 from tests.group_coordinator import tools
 from tests.group_coordinator.offset_rows import commit_of
 from tests.unexpected import unexpected
@@ -25,7 +26,7 @@ class BusyWorld:
         budget = TurnBudget(loop.call_soon, self._look)
         config = GroupConfig(offsets_topic_num_partitions=1)
         self.service = GroupCoordinatorService(
-            config, self.writer, tools.ManualClock(), Random(1), unexpected, turns=budget
+            config, self.writer, ManualClock(), Random(1), unexpected, turns=budget
         )
         image = tools.make_image(sizes)
         self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)

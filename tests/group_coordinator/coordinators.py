@@ -36,6 +36,7 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage, TopicImage
 from pykraft.runtime.clock import Clock
+from tests.clocks import ManualClock
 from tests.group_coordinator import tools
 from tests.unexpected import unexpected
 from tests.waits import settle
@@ -96,7 +97,7 @@ class World:
     """One coordinator that leads partition 0 of a log in memory."""
 
     def __init__(self) -> None:
-        self.clock, self.writer, self.lease = tools.ManualClock(), tools.MemoryWriter(), Lease()
+        self.clock, self.writer, self.lease = ManualClock(), tools.MemoryWriter(), Lease()
         self.faults: list[BaseException] = []
         self.client_id = "cli"
         self.service = GroupCoordinatorService(
@@ -229,7 +230,7 @@ class Broker:
 
     def __init__(self, config: GroupConfig) -> None:
         self.config = config
-        self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
+        self.clock, self.writer = ManualClock(), tools.MemoryWriter()
         self.image = tools.make_image({"t": 4, "u": 2})
         self.service = self.new_service()
 
@@ -342,7 +343,7 @@ class Classic:
         """``topics``: the number of partitions of each."""
         self.image = tools.make_image(dict(topics))
         self.config = config
-        self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
+        self.clock, self.writer = ManualClock(), tools.MemoryWriter()
         self.service = self._new_service(1)
 
     def _new_service(self, leader_epoch: int) -> GroupCoordinatorService:

@@ -47,6 +47,7 @@ from pykraft.kafka_protocol.messages.offsets import (
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.persistent import Map, drain
+from tests.clocks import ManualClock
 from tests.group_coordinator import tools
 from tests.narrowing import present
 from tests.unexpected import unexpected
@@ -59,7 +60,7 @@ class Coordinator:
     """A runtime over a log in memory, ticked by hand; offsets are written into the log as if committed."""
 
     def __init__(self) -> None:
-        self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
+        self.clock, self.writer = ManualClock(), tools.MemoryWriter()
         self.writer.read_slice = 10_000
         self.image = EMPTY_IMAGE
         self.most_records = SLICE_STEPS

@@ -32,6 +32,7 @@ from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.turns import TURN_STEPS, TurnBudget
 from tests.broker.answers import as_read
+from tests.clocks import ManualClock
 from tests.group_coordinator import tools
 from tests.group_coordinator.offset_rows import commit_of
 from tests.narrowing import as_type
@@ -50,7 +51,7 @@ class World:
         loop = asyncio.get_running_loop()
         self.turn = 0
         self.tools = tools
-        self.clock, self.writer = tools.ManualClock(), tools.MemoryWriter()
+        self.clock, self.writer = ManualClock(), tools.MemoryWriter()
         self.budget = TurnBudget(loop.call_soon, lambda: 0)
         self.service = GroupCoordinatorService(
             CONFIG, self.writer, self.clock, Random(1), unexpected, on_growth=on_growth, turns=self.budget

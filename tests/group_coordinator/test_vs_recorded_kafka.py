@@ -20,6 +20,7 @@ from pykraft.kafka_protocol.messages.groups import (
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
+from tests.clocks import ManualClock
 from tests.group_coordinator import kafka_scripts, tools
 from tests.narrowing import present
 from tests.unexpected import unexpected
@@ -35,7 +36,7 @@ async def play(script: list[kafka_scripts.Step], recorded: list[Any]) -> list[An
     Such a step is not played: its refusal has changed nothing, so that all others can be compared.
     """
     writer = tools.MemoryWriter()
-    service = GroupCoordinatorService(CONFIG, writer, tools.ManualClock(), Random(1), unexpected)
+    service = GroupCoordinatorService(CONFIG, writer, ManualClock(), Random(1), unexpected)
     image = tools.make_image(kafka_scripts.TOPICS)
     service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
     service.on_elected(0, 1)

@@ -49,23 +49,11 @@ from pykraft.metadata_log.features import GROUP_VERSION
 from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, TopicImage
 from pykraft.metadata_log.persistent import Map
 from tests.broker.answers import as_read
+from tests.clocks import ManualClock
 
 CALLER = RequestContext(client_id="cli", client_address="127.0.0.1")
 
 ROWS: dict[int, Any] = {api.key: api for api in make_apis()}
-
-
-@dataclass
-class ManualClock:
-    """Time stands still until a test moves it."""
-
-    now_ms: int = 1_000_000
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def wall_ms(self) -> int:
-        return self.now_ms
 
 
 @dataclass

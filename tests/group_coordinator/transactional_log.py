@@ -27,6 +27,7 @@ from pykraft.kafka_protocol.messages.offsets import (
     TxnOffsetCommitResponse,
 )
 from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
+from tests.clocks import ManualClock
 from tests.group_coordinator import tools
 
 
@@ -100,7 +101,7 @@ class TransactionalLab:
 
     def __init__(self, sizes: Mapping[str, int] = MappingProxyType({"t": 4, "u": 4})) -> None:
         self.config = GroupConfig(consumer_assignment_interval_ms=0)
-        self.clock = tools.ManualClock()
+        self.clock = ManualClock()
         self.log = TransactionalLog()
         self.topics = TopicsView(tools.make_image(dict(sizes)))
         self.shard = self.load()

@@ -22,22 +22,12 @@ from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.delivery import SLICE_RECORDS
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription, ReplicaProgress
 from pykraft.runtime.address import Address
+from tests.clocks import ManualClock
 from tests.metadata_log.harness import T
 from tests.waits import settle
 
 NODE = 1
 NOBODY = LeaderAndEpoch(None, 0)
-
-
-class ManualClock:
-    def __init__(self) -> None:
-        self.now_ms = 50_000
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def wall_ms(self) -> int:
-        return self.now_ms
 
 
 class ManualQuorum:
@@ -146,7 +136,7 @@ class ConfigFields(TypedDict, total=False):
 
 class World:
     def __init__(self, clock: ManualClock | None = None, **config: Unpack[ConfigFields]) -> None:
-        self.clock = clock or ManualClock()
+        self.clock = clock or ManualClock(50_000)
         self.quorum = ManualQuorum()
         self.fatal: list[BaseException] = []
         self.driver = self.make_driver(NODE, **config)

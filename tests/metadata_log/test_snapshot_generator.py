@@ -17,6 +17,7 @@ from pykraft.metadata_log.snapshot_schedule import SnapshotConfig, SnapshotSched
 from pykraft.quorum.core.log_shape import SnapshotId
 from pykraft.quorum.listener import CommittedBatch
 from tests.asynchronous import in_loop
+from tests.clocks import ManualClock
 from tests.waits import settle, until
 
 ID = Uuid(b"t" * 16)
@@ -63,19 +64,9 @@ class FakeQuorum:
         return self.writers[-1]
 
 
-class ManualClock:
-    now_ms = 1000
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def wall_ms(self) -> int:
-        return self.now_ms
-
-
 class World:
     def __init__(self, config: SnapshotConfig) -> None:
-        self.clock = ManualClock()
+        self.clock = ManualClock(1_000)
         self.quorum = FakeQuorum()
         self.fatal: list[BaseException] = []
         self.generator = SnapshotGenerator(config, self.quorum, self.clock, self.fatal.append)

@@ -28,16 +28,7 @@ from pykraft.node.config import ServerConfig
 from pykraft.node.format import format_directories
 from pykraft.quorum.flushed_mark import FlushedMark, FlushedMarkFile
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
-
-
-class StoppedClock:
-    """A clock that stands at midnight."""
-
-    def wall_ms(self) -> int:
-        return 0
-
-    def monotonic_ms(self) -> int:
-        return 0
+from tests.clocks import ManualClock
 
 
 def _disk_with_a_log() -> MemoryDisk:
@@ -109,17 +100,17 @@ def _voter(mark_ends_at: int) -> tuple[MemoryDisk, ServerConfig]:
 
 def test_flushed_records_of_the_metadata_log_that_are_gone_are_missed() -> None:
     disk, config = _voter(0)
-    check_disk(disk.copy(), config, StoppedClock(), (), {})
+    check_disk(disk.copy(), config, ManualClock(0), (), {})
     disk, config = _voter(7)
     with pytest.raises(InvariantViolation, match=NOTHING_FLUSHED_IS_LOST):
-        check_disk(disk, config, StoppedClock(), (), {})
+        check_disk(disk, config, ManualClock(0), (), {})
 
 
 def test_vote_that_cannot_be_read_is_found() -> None:
     disk, config = _voter(0)
     disk.write_atomic(f"{config.metadata_log_dir}/{METADATA_LOG_DIRECTORY}/quorum-state", b"nonsense")
     with pytest.raises(InvariantViolation, match=METADATA_OPENS):
-        check_disk(disk, config, StoppedClock(), (), {})
+        check_disk(disk, config, ManualClock(0), (), {})
 
 
 def test_log_start_that_was_stored_and_is_not_found_again_is_missed() -> None:
@@ -130,7 +121,7 @@ def test_log_start_that_was_stored_and_is_not_found_again_is_missed() -> None:
     format_directories(disk, config, uuid_to_str(Uuid(b"c" * 16)), draw_options(0).features, ids.__next__, 0)
     topic_id = Uuid(b"t" * 16)
     create_log(disk, config.log_dirs[0], f"{config.log_dirs[0]}/t-0", LogConfig(), topic_id, 0)
-    check_disk(disk.copy(), config, StoppedClock(), (), {("t", 0, topic_id): 0})
-    check_disk(disk.copy(), config, StoppedClock(), (), {("t", 0, Uuid(b"u" * 16)): 5})
+    check_disk(disk.copy(), config, ManualClock(0), (), {("t", 0, topic_id): 0})
+    check_disk(disk.copy(), config, ManualClock(0), (), {("t", 0, Uuid(b"u" * 16)): 5})
     with pytest.raises(InvariantViolation, match=LOG_START_IS_STORED):
-        check_disk(disk, config, StoppedClock(), (), {("t", 0, topic_id): 5})
+        check_disk(disk, config, ManualClock(0), (), {("t", 0, topic_id): 5})

@@ -34,6 +34,8 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.turns import TURN_US, TurnBudget
+from tests.broker.links import RecordedLink
+from tests.clocks import ManualClock
 from tests.group_coordinator import tools
 from tests.unexpected import unexpected
 
@@ -49,14 +51,13 @@ def request_of(offset: int, topics: int = TOPICS, group: str = "g") -> bytes:
     return OffsetCommitRequest(group_id=group, topics=named).encode(VERSION)
 
 
-class Client:
+class Client(RecordedLink):
     """One connection; what it sends is given to the broker as far as it takes it."""
 
     def __init__(self, broker: "Broker") -> None:
         self._broker = broker
         self._received = bytearray()
-        self._sent = b""
-        self.is_closed = False
+        super().__init__()
         self.answered: list[int] = []
         """The turn of each answer."""
         handler: Any = self
@@ -83,10 +84,10 @@ class Client:
         """Of each answer."""
         found, at = [], 0
         header = encode_response_header(ApiKey.OFFSET_COMMIT, VERSION, 5)
-        while at < len(self._sent):
-            end = at + SIZE_BYTES + int.from_bytes(self._sent[at : at + SIZE_BYTES], "big")
-            body = self._sent[at + SIZE_BYTES + len(header) : end]
-            response = OffsetCommitResponse.decode(body, VERSION)
+        while at < len(self.sent):
+            end = at + SIZE_BYTES + int.from_bytes(self.sent[at : at + SIZE_BYTES], "big")
+            body = self.sent[at + SIZE_BYTES + len(header) : end]
+            response = OffsetCommitResponse.decode(bytes(body), VERSION)
             found.append([p.error_code for topic in response.topics for p in topic.partitions])
             at = end
         return found
@@ -94,22 +95,16 @@ class Client:
     # The transport, as the connection sees it.
 
     def write(self, chunks: Any) -> None:
-        self._sent += b"".join(bytes(chunk) for chunk in chunks)
+        super().write(chunks)
         self.answered.append(self._broker.turn)
 
     def close(self) -> None:
-        self.is_closed = True
+        super().close()
         self.connection.connection_lost()
-
-    def has_turn(self) -> bool:
-        return True
 
     def receive_more(self) -> None:
         frame = memoryview(bytes(self._received))
         del self._received[: self.connection.receive(frame)]
-
-    def keep_received(self) -> bool:
-        return False
 
 
 class Lease:
@@ -135,7 +130,7 @@ class Broker:
         self.writer = tools.MemoryWriter()
         self.lease = Lease()
         self.groups = GroupCoordinatorService(
-            CONFIG, self.writer, tools.ManualClock(), Random(1), unexpected, self.lease, turns=self.budget
+            CONFIG, self.writer, ManualClock(), Random(1), unexpected, self.lease, turns=self.budget
         )
         self.set_topics(SIZES)
         self.groups.on_elected(0, 1)
@@ -303,7 +298,7 @@ async def test_malformed_large_commit_costs_only_its_connection() -> None:
             client.send(request_of(7)[:-9])
         good.send(request_of(8))
         await broker.until(lambda: bool(good.answered))
-        assert all(client.is_closed and not client.answered for client in bad)
+        assert all(client.closed and not client.answered for client in bad)
         assert broker.committed() == {8}
 
 

@@ -24,6 +24,7 @@ from pykraft.kafka_protocol.messages.offsets import (
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.turns import UnlimitedTurn
+from tests.broker.links import RecordedLink
 
 VERSION = 9
 REQUEST = OffsetCommitRequest(
@@ -34,26 +35,6 @@ REQUEST = OffsetCommitRequest(
         )
     ],
 )
-
-
-class Link:
-    def __init__(self) -> None:
-        self.sent = b""
-        self.is_closed = False
-
-    def write(self, chunks: Any) -> None:
-        self.sent += b"".join(bytes(chunk) for chunk in chunks)
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def has_turn(self) -> bool:
-        return True
-
-    def receive_more(self) -> None: ...
-
-    def keep_received(self) -> bool:
-        return False
 
 
 class Groups:
@@ -80,7 +61,7 @@ class Groups:
 
 class Served:
     def __init__(self, groups: Groups, is_fenced: bool = False) -> None:
-        self.link = Link()
+        self.link = RecordedLink()
         self.tasks: list[Coroutine[Any, Any, None]] = []
         services: Any = SimpleNamespace(
             groups=groups,
@@ -111,7 +92,7 @@ class Served:
     def codes(self) -> list[int]:
         header = encode_response_header(ApiKey.OFFSET_COMMIT, VERSION, 5)
         assert self.link.sent[SIZE_BYTES:].startswith(header)
-        response = OffsetCommitResponse.decode(self.link.sent[SIZE_BYTES + len(header) :], VERSION)
+        response = OffsetCommitResponse.decode(bytes(self.link.sent[SIZE_BYTES + len(header) :]), VERSION)
         return [p.error_code for topic in response.topics for p in topic.partitions]
 
 
@@ -170,7 +151,7 @@ def test_answer_that_cannot_be_built_costs_only_its_connection() -> None:
     served = Served(groups)
     served.receive(REQUEST.encode(VERSION))
     groups.waiters[0].set_result([[0]])  # one code for two partitions
-    assert served.link.is_closed and not served.link.sent
+    assert served.link.closed and not served.link.sent
 
 
 def _one(offset: int, topic: str = "t", metadata: str = "") -> bytes:
@@ -195,7 +176,7 @@ def test_client_that_commits_the_same_again_and_again_may_change_its_mind() -> N
         for code in (0, 22):
             groups.waiters.pop().set_result([code if number % 2 else [code]])
             assert served.codes() == [code]
-            served.link.sent = b""
+            served.link.sent.clear()
             if not code:
                 served.receive(_one(offset, topic, metadata))
 

@@ -19,7 +19,8 @@ from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.runtime.tasks import Workers
 from tests.broker.logs.producers.test_transactions import ALONE
 from tests.broker.partitions import make
-from tests.group_coordinator.tools import CALLER, ManualClock
+from tests.clocks import ManualClock
+from tests.group_coordinator.tools import CALLER
 
 REQUEST = TxnOffsetCommitRequest(transactional_id="x", group_id="g", producer_id=7, producer_epoch=1)
 PLACE = (OFFSETS_TOPIC, 0)

@@ -24,8 +24,9 @@ from pykraft.kafka_protocol.messages.groups import (
     DeleteGroupsResponse,
 )
 from pykraft.kafka_protocol.messages.topics import ElectLeadersRequest, ElectLeadersResponse, TopicPartitions
-from pykraft.runtime.network.streams import Chunk, Pieces
+from pykraft.runtime.network.streams import Chunk
 from pykraft.runtime.turns import TURN_US, TurnBudget
+from tests.broker.links import RecordedLink
 from tests.unexpected import unexpected
 from tests.waits import until
 
@@ -60,14 +61,13 @@ class Turns:
         self._handle.cancel()
 
 
-class Client:
+class Client(RecordedLink):
     """One connection; what it sends is given to the server as far as it takes it."""
 
     def __init__(self, world: "World") -> None:
         self._world = world
         self._unread = bytearray()
-        self.sent = bytearray()
-        self.closed = False
+        super().__init__()
         self.answered: list[int] = []
         """The turn of each answer."""
         self.connection = Connection(
@@ -88,7 +88,7 @@ class Client:
     async def until_answered(self, count: int) -> None:
         await _until(lambda: len(self.answered) == count)
 
-    def answers(self, response: type[Any]) -> list[Any]:
+    def decoded(self, response: type[Any]) -> list[Any]:
         found, at = [], 0
         while at < len(self.sent):
             end = at + 4 + int(struct.unpack_from(">i", self.sent, at)[0])
@@ -101,26 +101,17 @@ class Client:
     # The transport, as the connection sees it.
 
     def write(self, chunks: Sequence[Chunk]) -> None:
-        for chunk in chunks:
-            for piece in chunk.pieces if isinstance(chunk, Pieces) else [chunk]:
-                assert isinstance(piece, bytes | bytearray | memoryview)
-                self.sent += piece
+        super().write(chunks)
         self.answered.append(self._world.turns.number)
 
     def close(self) -> None:
-        self.closed = True
+        super().close()
         self.connection.connection_lost()
-
-    def has_turn(self) -> bool:
-        return True
 
     def receive_more(self) -> None:
         if not self.closed:
             taken = self.connection.receive(memoryview(bytes(self._unread)))
             del self._unread[:taken]
-
-    def keep_received(self) -> bool:
-        return False
 
 
 class World:
@@ -228,7 +219,7 @@ async def test_a_large_request_takes_many_turns_and_other_clients_are_served_bet
     large.send(deletion())
     other.send(DescribeClusterRequest())
     await _until(lambda: bool(large.answered))
-    assert large.answers(DeleteGroupsResponse) == [expected()]
+    assert large.decoded(DeleteGroupsResponse) == [expected()]
     assert world.looked_at == NAMES
     assert large.answered[0] > GROUPS // 10, "a tenth of a turn or more for each"
     assert other.answered[0] < 10
@@ -247,7 +238,7 @@ async def test_elements_of_a_large_request_and_its_answer_are_let_go_in_slices(
         client = Client(world)
         client.send(deletion(), deletion(["next"]))
         await client.until_answered(2)
-        assert client.answers(DeleteGroupsResponse) == [expected(), expected(["next"])]
+        assert client.decoded(DeleteGroupsResponse) == [expected(), expected(["next"])]
         request, answer = world.messages[:2]
         assert isinstance(request, DeleteGroupsRequest) and isinstance(answer, DeleteGroupsResponse)
         assert not request.groups_names and not answer.results
@@ -265,7 +256,7 @@ async def test_the_next_request_of_its_connection_waits_until_a_large_one_is_ans
     assert not client.answered
     world.go_on.set()
     await _until(lambda: len(client.answered) == 2)
-    assert client.answers(DeleteGroupsResponse) == [expected(), expected(["next"])]
+    assert client.decoded(DeleteGroupsResponse) == [expected(), expected(["next"])]
     await world.server.close()
 
 
@@ -276,7 +267,7 @@ async def test_a_small_request_with_a_long_answer_is_answered_in_slices_too() ->
     client.send(deletion(names))
     other.send(DescribeClusterRequest())
     await _until(lambda: len(client.answered) == 1)
-    assert client.answers(DeleteGroupsResponse) == [expected(names)]
+    assert client.decoded(DeleteGroupsResponse) == [expected(names)]
     assert client.answered[0] > 40
     assert other.answered[0] < 10
     await world.server.close()
@@ -331,7 +322,7 @@ async def test_a_request_with_too_many_items_is_answered_where_the_answer_has_a_
     client = Client(world)
     client.send(ElectLeadersRequest(topic_partitions=[TopicPartitions(topic="t")] * topics))
     await _until(lambda: bool(client.answered))
-    (answer,) = client.answers(ElectLeadersResponse)
+    (answer,) = client.decoded(ElectLeadersResponse)
     assert answer == ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST)
     await world.server.close()
 
@@ -341,7 +332,7 @@ async def test_an_error_for_each_item_of_a_large_request_is_answered_in_slices()
     client = Client(world)
     client.send(deletion())
     await _until(lambda: bool(client.answered))
-    assert client.answers(DeleteGroupsResponse) == [expected(code=ErrorCode.COORDINATOR_NOT_AVAILABLE)]
+    assert client.decoded(DeleteGroupsResponse) == [expected(code=ErrorCode.COORDINATOR_NOT_AVAILABLE)]
     assert client.answered[0] > GROUPS // 10
     await world.server.close()
 
@@ -380,5 +371,5 @@ async def test_a_large_request_waits_for_a_log_that_is_about_to_be_led(sliced: b
         assert not world.begun
         held[-1].retry_frame()
     await _until(lambda: bool(client.answered))
-    assert client.answers(DeleteGroupsResponse) == [expected()]
+    assert client.decoded(DeleteGroupsResponse) == [expected()]
     await world.server.close()

@@ -2,26 +2,15 @@
 
 import logging
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
 from pykraft.broker.serving.request_metrics import MeasuredRequests
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
-from pykraft.runtime.network.streams import Chunk
+from tests.broker.links import RecordedLink
 
 FETCH, VERSION = 1, 16
-
-
-class Link:
-    def write(self, chunks: Sequence[Chunk]) -> None: ...
-    def close(self) -> None: ...
-    def has_turn(self) -> bool:
-        return True
-
-    def receive_more(self) -> None: ...
-    def keep_received(self) -> bool:
-        return False
 
 
 class World:
@@ -33,7 +22,7 @@ class World:
         self.take: Callable[[ResponseSlot], None] = self.slots.append
         self.requests = MeasuredRequests(self, {FETCH: "Fetch"}, lambda: self.now_us, slow_ms)
         self.connection = Connection(
-            Link(),
+            RecordedLink(),
             self.requests,
             connection_id=1,
             peer_address="10.0.0.7",

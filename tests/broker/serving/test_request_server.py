@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import struct
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import cast
 
 import pytest
@@ -21,41 +21,9 @@ from pykraft.kafka_protocol.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from pykraft.runtime.network.streams import Chunk
 from pykraft.runtime.turns import TURN_STEPS, TURN_US, TurnBudget, UnlimitedTurn
+from tests.broker.links import RecordedLink
 from tests.unexpected import unexpected
-
-
-class _Link:
-    """What a connection wrote, and whether it was closed."""
-
-    def __init__(self) -> None:
-        self.written = bytearray()
-        self.closed = False
-
-    def write(self, chunks: Sequence[Chunk]) -> None:
-        for chunk in chunks:
-            assert isinstance(chunk, bytes | bytearray | memoryview)
-            self.written += chunk
-
-    @property
-    def answers(self) -> int:
-        count = position = 0
-        while position < len(self.written):
-            position += 4 + int(struct.unpack_from(">i", self.written, position)[0])
-            count += 1
-        return count
-
-    def close(self) -> None:
-        self.closed = True
-
-    def has_turn(self) -> bool:
-        return True
-
-    def receive_more(self) -> None: ...
-
-    def keep_received(self) -> bool:
-        return False
 
 
 async def _heartbeat(
@@ -106,7 +74,7 @@ def _server(is_fenced: bool = False) -> RequestServer[BrokerServices]:
     return RequestServer(services, APIS, UnlimitedTurn(), unexpected, is_fenced=lambda: is_fenced)
 
 
-def _connection(link: _Link, server: RequestServer[BrokerServices]) -> Connection:
+def _connection(link: RecordedLink, server: RequestServer[BrokerServices]) -> Connection:
     return Connection(
         link,
         server,
@@ -122,9 +90,9 @@ def _receive(connection: Connection, *frames: bytes) -> None:
     connection.receive(memoryview(bytearray(data)))
 
 
-async def _send(*frames: bytes, is_fenced: bool = False) -> _Link:
+async def _send(*frames: bytes, is_fenced: bool = False) -> RecordedLink:
     """Play frames to a server and wait until it has dealt with all of them."""
-    server, link = _server(is_fenced), _Link()
+    server, link = _server(is_fenced), RecordedLink()
     _receive(_connection(link, server), *frames)
     while link.answers < len(frames) and not link.closed:
         await asyncio.sleep(0)
@@ -146,15 +114,15 @@ def test_answers_carry_the_error_of_the_handler_and_come_in_order() -> None:
         struct.pack(">ii", 4 + len(body.encode(3)), number) + body.encode(3)
         for number, body in enumerate(bodies, 1)
     )
-    assert bytes(link.written) == expected
+    assert bytes(link.sent) == expected
 
 
 def test_a_bug_in_a_handler_costs_its_own_request_only(caplog: pytest.LogCaptureFixture) -> None:
     link = asyncio.run(_send(_beat("bug", 1), _beat("fine", 2)))
-    size = struct.unpack_from(">i", link.written)[0]
-    first = HeartbeatResponse.decode(bytes(link.written[8 : 4 + size]), 3)
+    size = struct.unpack_from(">i", link.sent)[0]
+    first = HeartbeatResponse.decode(bytes(link.sent[8 : 4 + size]), 3)
     assert first.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert len(link.written) > 4 + size
+    assert len(link.sent) > 4 + size
     assert "HEARTBEAT failed" in caplog.text
 
 
@@ -176,13 +144,16 @@ async def test_a_handler_that_raises_before_there_is_anything_to_wait_for_costs_
         return _heartbeat(services, context, request, version)
 
     row = HandledApi(HeartbeatRequest, HeartbeatResponse, beat)
-    server, link = RequestServer(cast(BrokerServices, None), (row,), UnlimitedTurn(), unexpected), _Link()
+    server, link = (
+        RequestServer(cast(BrokerServices, None), (row,), UnlimitedTurn(), unexpected),
+        RecordedLink(),
+    )
     _receive(_connection(link, server), _beat("fine", 1), _beat("raises", 2), _beat("fine", 3))
     assert link.answers == 3 and not link.closed
     codes, position = [], 0
-    while position < len(link.written):
-        (size,) = struct.unpack_from(">i", link.written, position)
-        answer = HeartbeatResponse.decode(bytes(link.written[position + 8 : position + 4 + size]), 3)
+    while position < len(link.sent):
+        (size,) = struct.unpack_from(">i", link.sent, position)
+        answer = HeartbeatResponse.decode(bytes(link.sent[position + 8 : position + 4 + size]), 3)
         codes.append(answer.error_code)
         position += 4 + size
     assert codes == [ErrorCode.NONE, code, ErrorCode.NONE]
@@ -190,12 +161,12 @@ async def test_a_handler_that_raises_before_there_is_anything_to_wait_for_costs_
 
 
 async def test_a_request_that_comes_after_the_close_is_not_handled() -> None:
-    server, link = _server(), _Link()
+    server, link = _server(), RecordedLink()
     await server.close()
     _receive(_connection(link, server), _beat("fine", 1))
     for _ in range(20):
         await asyncio.sleep(0)
-    assert not link.written and not link.closed
+    assert not link.sent and not link.closed
 
 
 def test_an_answer_that_cannot_be_encoded_closes_the_connection(caplog: pytest.LogCaptureFixture) -> None:
@@ -207,7 +178,7 @@ def test_an_answer_that_cannot_be_encoded_closes_the_connection(caplog: pytest.L
 
 def test_a_fenced_broker_refuses_what_its_row_says() -> None:
     link = asyncio.run(_send(_beat("fine", 1), is_fenced=True))
-    response = HeartbeatResponse.decode(bytes(link.written[8:]), 3)
+    response = HeartbeatResponse.decode(bytes(link.sent[8:]), 3)
     assert response.error_code == ErrorCode.NOT_COORDINATOR
 
 
@@ -219,12 +190,12 @@ def test_a_forwarded_request_and_its_answer_are_passed_on_as_bytes() -> None:
     tail = b"bytes behind the request"
     link = asyncio.run(_send(_deletion(1, "t") + tail))
     body = DeleteTopicsRequest(topic_names=["t"]).encode(3) + tail
-    assert bytes(link.written[8:]) == b"as the controller said: " + body
+    assert bytes(link.sent[8:]) == b"as the controller said: " + body
 
 
 def test_a_failed_forwarded_request_is_answered_for_everything_it_named() -> None:
     link = asyncio.run(_send(_deletion(1), _deletion(2)))
-    assert link.written.count(DeleteTopicsResponse().encode(3)) == 2
+    assert link.sent.count(DeleteTopicsResponse().encode(3)) == 2
     row = next(api for api in APIS if api.request is DeleteTopicsRequest)
     error = KafkaError(ErrorCode.REQUEST_TIMED_OUT, "why")
     request = DeleteTopicsRequest(topic_names=["t", "u"])
@@ -249,7 +220,7 @@ async def test_a_forwarded_request_is_given_up_when_its_client_has_gone() -> Non
 
     apis = (ForwardedApi(DeleteTopicsRequest, DeleteTopicsResponse, forward),)
     server = RequestServer(cast(BrokerServices, None), apis, UnlimitedTurn(), unexpected)
-    connection = _connection(_Link(), server)
+    connection = _connection(RecordedLink(), server)
     _receive(connection, _deletion(1, "t"))
     await began.wait()
     connection.connection_lost()
@@ -268,7 +239,7 @@ def test_a_malformed_forwarded_request_closes_the_connection(caplog: pytest.LogC
 
 def test_bytes_after_a_request_are_ignored() -> None:
     link = asyncio.run(_send(_beat("fine", 1) + b"\0\0\0"))
-    assert link.written
+    assert link.sent
     assert not link.closed
 
 
@@ -297,8 +268,8 @@ def test_a_newer_api_versions_is_answered_in_the_oldest_encoding() -> None:
     frame = encode_request(ApiVersionsRequest(), 4, 5, "client")
     newer = frame[:2] + struct.pack(">h", 99) + frame[4:]
     link = asyncio.run(_send(newer))
-    assert struct.unpack_from(">i", link.written, 4)[0] == 5
-    response = ApiVersionsResponse.decode(bytes(link.written[8:]), 0)
+    assert struct.unpack_from(">i", link.sent, 4)[0] == 5
+    response = ApiVersionsResponse.decode(bytes(link.sent[8:]), 0)
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(key.api_key, key.max_version) for key in response.api_keys] == [(18, 4)]
 
@@ -317,7 +288,7 @@ class _Waiting:
     """A heartbeat of the group "slow" waits until it is told to go on; others are answered at once."""
 
     def __init__(self, *, ends_with_client: bool = False) -> None:
-        self.turns, self.link = _Turns(), _Link()
+        self.turns, self.link = _Turns(), RecordedLink()
         self.go_on = asyncio.get_running_loop().create_future()
         self.ended: list[str] = []
         row = HandledApi(HeartbeatRequest, HeartbeatResponse, self._beat, ends_with_client=ends_with_client)
@@ -346,8 +317,8 @@ class _Waiting:
     def answered(self) -> list[int]:
         """The correlation ids of the answers, in order."""
         found, position = [], 0
-        while position < len(self.link.written):
-            size, correlation_id = struct.unpack_from(">ii", self.link.written, position)
+        while position < len(self.link.sent):
+            size, correlation_id = struct.unpack_from(">ii", self.link.sent, position)
             found.append(correlation_id)
             position += 4 + size
         return found
@@ -393,7 +364,7 @@ def test_a_request_of_a_client_that_has_gone_is_given_up_or_its_answer_dropped(w
             await asyncio.sleep(0)
         assert world.ended[:2] == ["a", "slow"]
         assert world.go_on.cancelled() is ends_with_client
-        assert not world.link.written
+        assert not world.link.sent
         await world.server.close()
 
     asyncio.run(scenario(True))
@@ -450,7 +421,7 @@ async def test_work_of_a_handler_before_its_first_wait_counts_in_the_turn_of_its
     later: list[Callable[[], None]] = []
     turns = TurnBudget(later.append, lambda: now_us)
     row = HandledApi(HeartbeatRequest, HeartbeatResponse, beat)
-    server, link = RequestServer(cast(BrokerServices, None), (row,), turns, unexpected), _Link()
+    server, link = RequestServer(cast(BrokerServices, None), (row,), turns, unexpected), RecordedLink()
     link.has_turn = turns.has_room  # type: ignore[method-assign]
     _receive(_connection(link, server), *(_beat("a", number) for number in range(TURN_STEPS)))
     assert len(seen) == 2

@@ -13,9 +13,10 @@ from pykraft.broker.replicas.partition.purgatory import Waiting
 from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.broker.serving.listener import KafkaListener
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
-from pykraft.runtime.clock import Clock, SystemClock
+from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.network.tcp import StreamRuntime
 from pykraft.runtime.turns import BULK, TurnBudget, UnlimitedTurn
+from tests.clocks import ManualClock
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 WORK_US = 1_000
@@ -176,18 +177,10 @@ class ParkedFetch:
         self.evaluate()
 
 
-class FrozenClock:
-    def monotonic_ms(self) -> int:
-        return 1_000
-
-    def wall_ms(self) -> int:
-        return 1_000
-
-
 def make_wakeups() -> tuple[Loop, TurnBudget, Wakeups]:
     loop = Loop()
     budget = TurnBudget(loop.call_soon, lambda: loop.now_us)
-    wakeups = Wakeups(cast(asyncio.AbstractEventLoop, loop), budget, cast(Clock, FrozenClock()), {})
+    wakeups = Wakeups(cast(asyncio.AbstractEventLoop, loop), budget, ManualClock(), {})
     return loop, budget, wakeups
 
 

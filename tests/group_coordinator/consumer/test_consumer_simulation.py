@@ -57,6 +57,7 @@ from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequestTopic,
     OffsetFetchRequestGroup,
 )
+from tests.clocks import ManualClock
 from tests.group_coordinator import tools
 from tests.seeds import seeds
 
@@ -146,7 +147,7 @@ class World:
         self.rng = Random(seed)
         interval_ms = self.rng.choice((0, 1_000, 10_000))
         self.config = replace(CONFIG, consumer_assignment_interval_ms=interval_ms)
-        self.clock = tools.ManualClock()
+        self.clock = ManualClock()
         self.writer = tools.MemoryWriter(hold=True)
         self.sizes = {"t": self.rng.randint(1, 5), "u": self.rng.randint(1, 3)}
         self.incarnations = dict.fromkeys(("t", "u", "v"), 1)

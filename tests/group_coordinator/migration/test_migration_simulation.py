@@ -57,6 +57,7 @@ from pykraft.kafka_protocol.messages.groups import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
+from tests.clocks import ManualClock
 from tests.group_coordinator import tools
 from tests.seeds import seeds
 
@@ -150,7 +151,7 @@ class World:
             max_size=self.rng.choice((4, 100)),
         )
         self.cooperative = self.rng.random() < 0.5
-        self.clock = tools.ManualClock()
+        self.clock = ManualClock()
         self.writer = tools.MemoryWriter(hold=True)
         self.sizes = {"t": self.rng.randint(1, 4)}
         self.topics = TopicsView(tools.make_image(self.sizes))

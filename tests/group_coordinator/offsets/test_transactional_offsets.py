@@ -49,6 +49,7 @@ from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.persistent import Map
 from tests.asynchronous import in_loop
+from tests.clocks import ManualClock
 from tests.group_coordinator import tools
 from tests.group_coordinator.transactional_log import (
     TransactionalLab,
@@ -464,7 +465,7 @@ def test_load_of_a_large_transaction_is_sliced() -> None:
 
 class Broker:
     def __init__(self) -> None:
-        self.clock, self.log = tools.ManualClock(), TransactionalLog()
+        self.clock, self.log = ManualClock(), TransactionalLog()
         config = GroupConfig(offsets_topic_num_partitions=1)
         self.service = GroupCoordinatorService(config, self.log, self.clock, Random(1), unexpected)
         image = tools.make_image({"t": 4})

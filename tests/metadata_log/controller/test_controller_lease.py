@@ -21,23 +21,13 @@ from pykraft.metadata_log.loader import MetadataLoader
 from pykraft.metadata_log.records import Endpoint
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.quorum.listener import CommittedBatch, LeaderAndEpoch, QuorumDescription
+from tests.clocks import ManualClock
 from tests.waits import settle
 
 NODE = 1
 SESSION_MS = 9000
 LEASE_MS = 8100
 """A tenth is withheld for clocks that run at different rates."""
-
-
-class VirtualClock:
-    def __init__(self) -> None:
-        self.now_ms = 100_000
-
-    def monotonic_ms(self) -> int:
-        return self.now_ms
-
-    def wall_ms(self) -> int:
-        return self.now_ms
 
 
 class LaggingQuorum:
@@ -47,7 +37,7 @@ class LaggingQuorum:
     never are, because a majority is in another epoch.
     """
 
-    def __init__(self, clock: VirtualClock) -> None:
+    def __init__(self, clock: ManualClock) -> None:
         self.clock = clock
         self.leader = LeaderAndEpoch(NODE, 1)
         self.deposed_at_ms: int | None = None
@@ -96,7 +86,7 @@ class LaggingQuorum:
 
 class World:
     def __init__(self, session_timeout_ms: int = SESSION_MS) -> None:
-        self.clock = VirtualClock()
+        self.clock = ManualClock(100_000)
         self.quorum = LaggingQuorum(self.clock)
         self.driver = ControllerDriver(
             node_id=NODE,
