@@ -83,6 +83,7 @@ test: check java kcat
 # What takes minutes or compares with a running Kafka (tests/long_tests.py), more seeds, and all planted bugs.
 test-long: setup java kcat
 	PYTHONHASHSEED=random $(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m long
+	PYTHONHASHSEED=random $(MAKE) sim SEEDS=300
 	$(MAKE) mutants mutants-processes
 
 # Ahead of the tests: programs of clients in other languages, kept in one place.
