@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from pykraft.broker.serving import request_metrics
 from pykraft.broker.serving.request_metrics import MeasuredRequests
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from tests.broker.links import RecordedLink
@@ -34,8 +35,8 @@ class World:
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         self.take(slot)
 
-    def receive(self, api: int = FETCH) -> None:
-        body = struct.pack(">hhi", api, VERSION, 7)
+    def receive(self, api: int = FETCH, version: int = VERSION) -> None:
+        body = struct.pack(">hhi", api, version, 7)
         self.connection.receive(memoryview(bytearray(struct.pack(">i", len(body)) + body)))
 
 
@@ -94,6 +95,19 @@ def test_held_request_is_received_once() -> None:
     world.take = lambda slot: slot.complete([b"answer"])
     world.receive()
     assert world.fetch.requests == {VERSION: 1} and world.fetch.waiting == 0
+
+
+def test_versions_that_clients_make_up_are_measured_and_not_all_remembered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(request_metrics, "MOST_OBSERVERS", 3)
+    world = World()
+    world.take = lambda slot: slot.complete([b"answer"])
+    for version in (1, 2, 3, 4, 5, 5):
+        world.receive(version=version)
+    assert len(world.requests._observers) == 3
+    assert world.fetch.requests == {1: 1, 2: 1, 3: 1, 4: 1, 5: 2}
+    assert world.fetch.total.count == 6 and world.fetch.waiting == 0
 
 
 def test_requests_of_other_apis_are_passed_on() -> None:
