@@ -74,8 +74,7 @@ def prepare_dev_cluster(
     given = dict(overrides or {})
     wanted = [f"{_NODE_PREFIX}{n + 1}" for n in range(nodes)]
     _check_present(disk, directory, wanted)
-    drawn_ports = _draw_ports(host, _LISTENERS_OF_A_NODE * nodes)
-    drawn = iter(drawn_ports)
+    drawn = iter(drawn_ports := _draw_ports(host, _LISTENERS_OF_A_NODE * nodes))
     ports, http_ports = (list(islice(drawn, nodes)) for _ in range(2))
     if port:
         ports = list(range(port, port + nodes))
@@ -85,17 +84,12 @@ def prepare_dev_cluster(
     voters = ",".join(f"{n + 1}@{_quorum_address(host, listeners[n], given)}" for n in range(nodes))
     texts = []
     for n in range(nodes):
-        properties = {
+        properties = _replication_of(nodes) | {
             "process.roles": "broker,controller",
             "node.id": str(n + 1),
             "controller.listener.names": f"{_QUORUM},KAFKA_CONTROLLER",
             "controller.quorum.voters": voters,
             "log.dirs": f"{directory}/{wanted[n]}",
-            "offsets.topic.replication.factor": str(min(3, nodes)),
-            "transaction.state.log.replication.factor": str(min(3, nodes)),
-            "transaction.state.log.min.isr": str(min(2, nodes)),
-            "default.replication.factor": str(min(3, nodes)),
-            "min.insync.replicas": str(max(1, min(3, nodes) - 1)),
             # Tests do not wait for more consumers to join.
             "group.initial.rebalance.delay.ms": "0",
             "pykraft.http.listener": "" if http_port is None else str(Address(host, http_ports[n])),
@@ -105,22 +99,29 @@ def prepare_dev_cluster(
     _check_different(configs)
     first = read_directory(disk, configs[0].metadata_log_dir)
     cluster_id = uuid_to_str(new_uuid()) if first is None else first.cluster_id
+    formatted = cluster_id, BOOTSTRAP_FEATURES, new_uuid, now_ms
     for config in configs:
-        format_directories(
-            disk, config, cluster_id, BOOTSTRAP_FEATURES, new_uuid, now_ms, ignore_formatted=True
-        )
+        format_directories(disk, config, *formatted, ignore_formatted=True)
+    controllers = (one for config in configs for one in config.controller_client_listeners[:1])
     return DevCluster(
         configs,
         tuple(texts),
         ",".join(str(_reached(config.broker_listeners[0], host)) for config in configs),
-        ",".join(
-            str(_reached(listener, host))
-            for config in configs
-            for listener in config.controller_client_listeners[:1]
-        ),
+        ",".join(str(_reached(listener, host)) for listener in controllers),
         tuple(str(config.http_listener) for config in configs if config.http_listener is not None),
         tuple(drawn_ports),
     )
+
+
+def _replication_of(nodes: int) -> dict[str, str]:
+    replicas = min(3, nodes)
+    return {
+        "offsets.topic.replication.factor": str(replicas),
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.min.isr": str(min(2, nodes)),
+        "default.replication.factor": str(replicas),
+        "min.insync.replicas": str(max(1, replicas - 1)),
+    }
 
 
 def _listeners(host: str, port: int, drawn: Iterator[int], given: Mapping[str, str]) -> list[str]:

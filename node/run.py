@@ -188,23 +188,7 @@ async def _serve(
     handle_stop_signals(loop, handle_signal)
     if supervisor is not None:
         loop.add_reader(supervisor, handle_end_of_supervisor, supervisor)
-    files_limit, servers = raise_file_limit(), sum(one.config.is_controller for one in processes)
-    rpc_limits = limits_within(files_limit, servers)
-    files = FileBudget(files_limit, servers * rpc_limits.connections)
-    nodes = [
-        Node(
-            one.config,
-            make_world(
-                one.config,
-                _halt,
-                incarnation=one.incarnation,
-                files=files,
-                unusable_dirs=one.unusable,
-                rpc_limits=rpc_limits,
-            ),
-        )
-        for one in processes
-    ]
+    nodes = _make_nodes(processes)
     started: list[Node] = []
     web = AsyncExitStack()
     try:
@@ -223,10 +207,7 @@ async def _serve(
     except* (ConfigError, StartError) as errors:
         failures.extend(errors.exceptions)
     finally:
-        # No controller stops before the last broker has handed over, because that broker needs a quorum.
-        for steps in ([node.hand_over for node in started], [node.stop for node in started]):
-            outcomes = await asyncio.gather(*(step() for step in steps), return_exceptions=True)
-            failures.extend(outcome for outcome in outcomes if outcome is not None)
+        failures += await _stop_nodes(started)
         await web.aclose()
     if not failures:
         return 0
@@ -234,6 +215,36 @@ async def _serve(
         raise failures[0]
     logger.critical("a node failed to stop in order", exc_info=failures[0])
     return EXIT_FATAL
+
+
+def _make_nodes(processes: Sequence[_Process]) -> list[Node]:
+    """Within the files that this process may have open."""
+    files_limit, servers = raise_file_limit(), sum(one.config.is_controller for one in processes)
+    rpc_limits = limits_within(files_limit, servers)
+    files = FileBudget(files_limit, servers * rpc_limits.connections)
+    return [
+        Node(
+            one.config,
+            make_world(
+                one.config,
+                _halt,
+                incarnation=one.incarnation,
+                files=files,
+                unusable_dirs=one.unusable,
+                rpc_limits=rpc_limits,
+            ),
+        )
+        for one in processes
+    ]
+
+
+async def _stop_nodes(nodes: Sequence[Node]) -> list[BaseException]:
+    failures: list[BaseException] = []
+    # No controller stops before the last broker has handed over, because that broker needs a quorum.
+    for steps in ([node.hand_over for node in nodes], [node.stop for node in nodes]):
+        outcomes = await asyncio.gather(*(step() for step in steps), return_exceptions=True)
+        failures.extend(outcome for outcome in outcomes if outcome is not None)
+    return failures
 
 
 async def until_stopped(starting: asyncio.Future[None] | object, stop: asyncio.Event) -> None:

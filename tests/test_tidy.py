@@ -44,9 +44,7 @@ LARGE_FUNCTIONS = {
     "log_store/opening.py:open_parts": 80,
     "metadata_log/controller/elections.py:PartitionChangeBuilder.build": 80,  # a decision, in its order
     "node/broker_node.py:BrokerNode.__init__": 170,  # composition
-    "node/dev_cluster.py:prepare_dev_cluster": 70,
     "node/node.py:Node._start": 70,  # what starts when
-    "node/run.py:_serve": 80,
     "runtime/simulated/rpc.py:SimTransport.send": 70,  # every fate of a call
 }
 LARGEST_OF_TESTS = {"files": 900, "functions": 110}
