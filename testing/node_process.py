@@ -28,7 +28,8 @@ class NodeInProcess(NodeProcess):
         arguments = ("server", "start", str(self._file), "--supervisor-fd", str(childs.fileno()))
         self.command = (*interpreter_command(), "-m", "pykraft.node", *arguments)
         with childs:
-            self.start(pass_fds=(childs.fileno(),))
+            self.start([childs.fileno()])
+        self._hang_up()
         self._channel = channel
         started: Future[None] = Future()
         threading.Thread(target=self._await_start, args=(channel, started), daemon=True).start()
@@ -42,14 +43,17 @@ class NodeInProcess(NodeProcess):
         if serves:
             started.set_result(None)
         else:
-            tail = self.output_tail(_TAIL_BYTES).strip()
-            started.set_exception(StartError(f"node {self.node_id} does not start: {tail}"))
+            started.set_exception(StartError(f"node {self.node_id} does not start: {self.output_tail()}"))
+
+    def output_tail(self, max_bytes: int = _TAIL_BYTES) -> str:
+        return super().output_tail(max_bytes).strip()
 
     def stop(self, timeout_s: float | None = None) -> bool:
         """SIGTERM. Whether it has stopped in order; one that does not in time is killed."""
-        stopped = super().stop(timeout_s) and not self.unordered_exit
+        ended_with = self.unordered_exit
+        is_clean = super().stop(timeout_s) and not ended_with
         self._hang_up()
-        return stopped
+        return is_clean
 
     def kill(self) -> None:
         super().kill()
