@@ -24,7 +24,8 @@ def function_lines() -> dict[str, int]:
 
 def folder_files() -> Counter[str]:
     """How many modules each folder has, ``__init__`` not counted."""
-    return Counter(path.rpartition("/")[0] for path in modules() if not path.endswith("__init__.py"))
+    named = (path for path in modules() if not path.endswith("__init__.py"))
+    return Counter(f"{path.rpartition('/')[0]}/" for path in named)
 
 
 def report() -> Iterator[str]:
