@@ -81,51 +81,59 @@ def test_records_of_an_idempotent_producer_come_back_in_order(
 
 
 @pytest.mark.shows("aiokafka", "classic group")
-async def test_two_members_share_a_topic_and_commits_survive_them(
+def test_two_members_share_a_topic_and_commits_survive_them(
     trio: Cluster, new_topic: NewTopic, fresh: Fresh
 ) -> None:
     topic, group = new_topic(4), fresh("group")
     values = [b"%02d" % n for n in range(40)]
-    consumers = [group_member(trio, topic, group) for _ in range(2)]
-    await asyncio.gather(*(consumer.start() for consumer in consumers))
-    try:
-        await poll_until(consumers, lambda _: [len(c.assignment()) for c in consumers] == [2, 2])
-        await produce(trio, topic, values, 4)
-        found = await poll_until(consumers, lambda seen: len(seen) >= 40)
-        assert sorted(found) == values
-        for consumer in consumers:
-            await consumer.commit()
-        await consumers.pop().stop()
-        await poll_until(consumers, lambda _: len(consumers[0].assignment()) == 4)
-    finally:
-        for consumer in consumers:
-            await consumer.stop()
-    successor = group_member(trio, topic, group)
-    await successor.start()
-    try:
-        await poll_until([successor], lambda _: len(successor.assignment()) == 4)
-        assert [await successor.committed(TopicPartition(topic, n)) for n in range(4)] == [10] * 4
-        await produce(trio, topic, [b"later"], 1)
-        assert await poll_until([successor], lambda seen: len(seen) >= 1) == [b"later"]
-    finally:
-        await successor.stop()
+
+    async def scenario() -> None:
+        consumers = [group_member(trio, topic, group) for _ in range(2)]
+        await asyncio.gather(*(consumer.start() for consumer in consumers))
+        try:
+            await poll_until(consumers, lambda _: [len(c.assignment()) for c in consumers] == [2, 2])
+            await produce(trio, topic, values, 4)
+            found = await poll_until(consumers, lambda seen: len(seen) >= 40)
+            assert sorted(found) == values
+            for consumer in consumers:
+                await consumer.commit()
+            await consumers.pop().stop()
+            await poll_until(consumers, lambda _: len(consumers[0].assignment()) == 4)
+        finally:
+            for consumer in consumers:
+                await consumer.stop()
+        successor = group_member(trio, topic, group)
+        await successor.start()
+        try:
+            await poll_until([successor], lambda _: len(successor.assignment()) == 4)
+            assert [await successor.committed(TopicPartition(topic, n)) for n in range(4)] == [10] * 4
+            await produce(trio, topic, [b"later"], 1)
+            assert await poll_until([successor], lambda seen: len(seen) >= 1) == [b"later"]
+        finally:
+            await successor.stop()
+
+    asyncio.run(scenario())
 
 
 @pytest.mark.shows("aiokafka", "admin")
-async def test_admin_creates_lists_and_deletes_topics(trio: Cluster, fresh: Fresh) -> None:
+def test_admin_creates_lists_and_deletes_topics(trio: Cluster, fresh: Fresh) -> None:
     topic = fresh("topic")
-    admin = AIOKafkaAdminClient(bootstrap_servers=trio.bootstrap_servers)
-    await admin.start()
-    try:
-        await admin.create_topics([TopicRequest(topic, 2, 3)])
 
-        async def listed(expected: bool) -> None:
-            async with asyncio.timeout(TIMEOUT_S):
-                while (topic in await admin.list_topics()) is not expected:
-                    pass
+    async def scenario() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=trio.bootstrap_servers)
+        await admin.start()
+        try:
+            await admin.create_topics([TopicRequest(topic, 2, 3)])
 
-        await listed(True)
-        await admin.delete_topics([topic])
-        await listed(False)
-    finally:
-        await admin.close()
+            async def listed(expected: bool) -> None:
+                async with asyncio.timeout(TIMEOUT_S):
+                    while (topic in await admin.list_topics()) is not expected:
+                        pass
+
+            await listed(True)
+            await admin.delete_topics([topic])
+            await listed(False)
+        finally:
+            await admin.close()
+
+    asyncio.run(scenario())

@@ -149,30 +149,38 @@ class Group:
 
 @pytest.mark.parametrize("own_first", [True, False], ids=["own first", "confluent first"])
 @pytest.mark.parametrize("protocol", list(PROTOCOLS))
-async def test_members_of_both_kinds_share_a_group(
-    trio: Cluster, new_topic: Callable[..., str], fresh: Callable[[str], str], protocol: str, own_first: bool
+def test_members_of_both_kinds_share_a_group(
+    trio: Cluster,
+    new_topic: Callable[..., str],
+    fresh: Callable[[str], str],
+    protocol: str,
+    own_first: bool,
 ) -> None:
     topic = new_topic(PARTITIONS)
-    group = Group(trio, topic, fresh("group"), protocol)
-    try:
-        for add in (
-            (group.add_own, group.add_confluent) if own_first else (group.add_confluent, group.add_own)
-        ):
-            add()
-            await group.poll()
-        await group.shared(3, 3)
-        await group.produce_and_read([f"a{n:02}" for n in range(60)])
-        group.add_own()
-        await group.shared(2, 2, 2)
-        await group.produce_and_read([f"b{n:02}" for n in range(60)])
-        leaving = group.own.pop(0)
-        await leaving.close()
-        assert leaving.owned == frozenset()
-        await group.shared(3, 3)
-        await group.produce_and_read([f"c{n:02}" for n in range(60)])
-        # One is killed; its session ends, and the other gets everything.
-        group.own.pop().abandon()
-        await group.shared(6)
-        await group.produce_and_read([f"d{n:02}" for n in range(60)])
-    finally:
-        await group.close()
+
+    async def main() -> None:
+        group = Group(trio, topic, fresh("group"), protocol)
+        try:
+            for add in (
+                (group.add_own, group.add_confluent) if own_first else (group.add_confluent, group.add_own)
+            ):
+                add()
+                await group.poll()
+            await group.shared(3, 3)
+            await group.produce_and_read([f"a{n:02}" for n in range(60)])
+            group.add_own()
+            await group.shared(2, 2, 2)
+            await group.produce_and_read([f"b{n:02}" for n in range(60)])
+            leaving = group.own.pop(0)
+            await leaving.close()
+            assert leaving.owned == frozenset()
+            await group.shared(3, 3)
+            await group.produce_and_read([f"c{n:02}" for n in range(60)])
+            # One is killed; its session ends, and the other gets everything.
+            group.own.pop().abandon()
+            await group.shared(6)
+            await group.produce_and_read([f"d{n:02}" for n in range(60)])
+        finally:
+            await group.close()
+
+    asyncio.run(main())
