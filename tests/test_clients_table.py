@@ -24,8 +24,9 @@ def test_published_features_are_known_and_their_tests_exist() -> None:
     for client in published():
         assert set(client.features) <= set(FEATURES) - CLIENTS[client.name].lacks
         for test in (test for tests in client.features.values() for test in tests):
-            file, name = re.fullmatch(r"(\w+\.py)::(\w+)(?:\[.*\])?", test).groups()  # type: ignore[union-attr]
-            assert f"\ndef {name}(" in (HERE / file).read_text("utf-8"), test
+            file, name = re.fullmatch(r"([\w/]+\.py)::(\w+)(?:\[.*\])?", test).groups()  # type: ignore[union-attr]
+            text = (HERE / file).read_text("utf-8")
+            assert re.search(rf"^(?:async )?def {name}\(", text, re.M), test
 
 
 @pytest.mark.parametrize(

@@ -79,7 +79,7 @@ def is_writing() -> bool:
 
 def name_of(item: pytest.Item) -> str:
     """File and test, with its parameters."""
-    return f"{item.path.name}::{item.nodeid.partition('::')[2]}"
+    return f"{item.path.relative_to(HERE)}::{item.nodeid.partition('::')[2]}"
 
 
 def claims_of(item: pytest.Item) -> set[Claim]:

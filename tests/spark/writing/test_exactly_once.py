@@ -508,7 +508,7 @@ def test_task_that_spark_tells_too_little_is_an_error(
     kraft: Cluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sink, "_context", lambda: _Context(0, queryId=topic))
-    with pytest.raises(RuntimeError, match=r"does not tell this task its streaming\.sql\.batchId"):
+    with pytest.raises(RuntimeError, match=r"has not given this task its streaming\.sql\.batchId"):
         PykraftStreamWriter(options(kraft, topic)).write(rows("a"))
 
 
