@@ -11,7 +11,8 @@ A test may be a coroutine: :mod:`tests.asynchronous` runs it.
 Hypothesis draws the same examples in every run, so that a test means the same everywhere. The profile "hunt"
 (``HYPOTHESIS_PROFILE=hunt``) draws others each time; what it finds becomes an ``@example``.
 
-What ``make test`` leaves to ``make test-long`` is listed in ``tests/long_tests.py``. Where several processes
+What ``make test`` leaves to ``make test-long`` is listed in ``tests/long_tests.py``, what ``make check`` leaves
+to ``make test`` in ``tests/slow_tests.txt``. Where several processes
 share the tests, the slowest files begin first.
 """
 
@@ -31,7 +32,7 @@ from hypothesis import settings
 
 from tests import asynchronous
 from tests.long_tests import is_long
-from tests.timings import begin_first
+from tests.timings import begin_first, slow_tests
 
 settings.register_profile("same", derandomize=True, database=None, deadline=None)
 settings.register_profile("hunt", database=None, deadline=None)
@@ -63,10 +64,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    slow = slow_tests()
     for item in items:
         file, _, test = item.nodeid.partition("::")
         if is_long(f"{file.removeprefix('tests/')}::{test}"):
             item.add_marker(pytest.mark.long)
+        if f"{file}::{test.partition('[')[0]}" in slow:
+            item.add_marker(pytest.mark.slow)
     if hasattr(config, "workerinput"):
         place = {file: number for number, file in enumerate(begin_first())}
         items.sort(key=lambda item: place.get(item.nodeid.partition("::")[0], len(place)))

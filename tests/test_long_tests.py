@@ -1,4 +1,4 @@
-"""The list of what is left to ``make test-long`` names tests that exist, and so does what stays."""
+"""The lists of what ``make check`` and ``make test`` leave out name tests that exist, and so does what stays."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.long_tests import LONG, Left, is_long
-from tests.timings import begin_first
+from tests.timings import begin_first, slow_tests
 
 TESTS = Path(__file__).parent
 
@@ -38,3 +38,9 @@ def test_only_what_is_meant_is_long() -> None:
 
 def test_files_that_begin_first_exist() -> None:
     assert all((TESTS.parent / file).exists() for file in begin_first())
+
+
+def test_slow_tests_exist() -> None:
+    for test in slow_tests():
+        file, _, name = test.partition("::")
+        assert named(file.removeprefix("tests/"), name), test

@@ -1,7 +1,8 @@
 """Where the time of tests went: ``python -m tests.timings build/timings-*.xml`` prints the slowest.
 
 ``--write`` renews ``tests/slowest_files.txt``, by which the slowest files begin first, so that none is left
-over at the end for one worker.
+over at the end for one worker, and ``tests/slow_tests.txt``: functions that took more than a second, which are
+marked *slow* and so left out of ``make check``.
 """
 
 import sys
@@ -12,7 +13,9 @@ from typing import Final
 from xml.etree import ElementTree
 
 SLOWEST: Final = Path(__file__).with_name("slowest_files.txt")
+SLOW: Final = Path(__file__).with_name("slow_tests.txt")
 SHOWN: Final = 60
+SLOW_FROM_S: Final = 1.0
 WRITTEN_FROM_S: Final = 5.0
 
 
@@ -31,6 +34,11 @@ def begin_first() -> list[str]:
     return SLOWEST.read_text(encoding="utf-8").split()
 
 
+def slow_tests() -> frozenset[str]:
+    """Functions as ``tests/test_file.py::test_function``."""
+    return frozenset(SLOW.read_text(encoding="utf-8").split())
+
+
 def main(arguments: list[str]) -> None:
     reports = [Path(one) for one in arguments if one != "--write"]
     took = read(reports)
@@ -47,6 +55,9 @@ def main(arguments: list[str]) -> None:
     if "--write" in arguments:
         slowest = [file for file, took_s in files.most_common() if took_s >= WRITTEN_FROM_S]
         SLOWEST.write_text("\n".join([*slowest, ""]), encoding="utf-8")
+        slow = {f"{file}::{name.partition('[')[0]}" for (file, name), s in took.items() if s > SLOW_FROM_S}
+        known = [test for test in slow if Path(test.partition("::")[0]).exists()]  # none of a class
+        SLOW.write_text("\n".join([*sorted(known), ""]), encoding="utf-8")
 
 
 if __name__ == "__main__":
