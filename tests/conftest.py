@@ -11,9 +11,8 @@ A test may be a coroutine: :mod:`tests.asynchronous` runs it.
 Hypothesis draws the same examples in every run, so that a test means the same everywhere. The profile "hunt"
 (``HYPOTHESIS_PROFILE=hunt``) draws others each time; what it finds becomes an ``@example``.
 
-What ``make test`` leaves to ``make test-long`` is listed in ``tests/long_tests.py``, what ``make check`` leaves
-to ``make test`` in ``tests/slow_tests.txt``. Where several processes
-share the tests, the slowest files begin first.
+``tests/slow_tests.txt`` lists what ``make check`` leaves to ``make test``, ``tests/long_tests.py`` what that
+leaves to ``make test-long``. Where several processes share the tests, the slowest files begin first.
 """
 
 import asyncio

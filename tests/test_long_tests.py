@@ -1,4 +1,4 @@
-"""The lists of what ``make check`` and ``make test`` leave out name tests that exist, and so does what stays."""
+"""The lists of what ``make check`` and ``make test`` leave out name tests that exist."""
 
 import re
 from pathlib import Path

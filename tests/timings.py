@@ -1,8 +1,8 @@
 """Where the time of tests went: ``python -m tests.timings build/timings-*.xml`` prints the slowest.
 
 ``--write`` renews ``tests/slowest_files.txt``, by which the slowest files begin first, so that none is left
-over at the end for one worker, and ``tests/slow_tests.txt``: functions that took more than a second, which are
-marked *slow* and so left out of ``make check``.
+over at the end for one worker, and ``tests/slow_tests.txt``: what took over a second is marked *slow*, and
+so left out of ``make check``.
 """
 
 import sys
