@@ -1,6 +1,6 @@
 """All APIs that brokers and controllers serve, one row each; ApiVersions is derived from it.
 
-A new API needs a message table, a handler and a row: here, or in
+A new API needs a message table, its name in ``api_keys``, a handler and a row: here, or in
 :mod:`pykraft.metadata_log.controller.calls.forwarding` if the active controller decides it.
 """
 

@@ -47,7 +47,7 @@ def run_many(
             else:
                 progress.reduces(f"{ring.name}, seed {seed}: {result}")
                 tally.schedules += 1
-                schedule = Schedule(seed, duration_ms, workload=workload)
+                schedule = ring.schedule(seed, duration_ms, workload=workload)
                 tally.failures.append(reduced(ring, schedule, result, minimise_s))
                 if not keeps_going:
                     break
@@ -78,7 +78,7 @@ def _results(
 ) -> Iterator[tuple[int, Outcome | str]]:
     if workers == 1:
         for seed in seeds:
-            yield seed, attempt(ring, Schedule(seed, duration_ms, workload=workload))
+            yield seed, attempt(ring, ring.schedule(seed, duration_ms, workload=workload))
         return
     context = multiprocessing.get_context("spawn")
     with context.Pool(workers, _quiet) as pool:
@@ -92,4 +92,5 @@ def _quiet() -> None:
 
 def _run_job(job: tuple[str, int, int, str | None]) -> tuple[int, Outcome | str]:
     name, seed, duration_ms, workload = job
-    return seed, attempt(RINGS[name], Schedule(seed, duration_ms, workload=workload))
+    ring = RINGS[name]
+    return seed, attempt(ring, ring.schedule(seed, duration_ms, workload=workload))

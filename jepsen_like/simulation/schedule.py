@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from pykraft.jepsen_like.simulation.story import Story
@@ -97,6 +97,7 @@ class RunSchedule(Protocol):
 @dataclass(frozen=True, slots=True)
 class Ring:
     """One ring. ``share``: its schedules for each requested one. ``parts``: what ``without`` may name.
+    ``longest_ms``: schedules are no longer, whatever is asked for.
 
     ``planned``: the number of faults that a seed plans for a duration; None if faults cannot be left out.
     ``workloads``: what ``workload`` may name. ``directed``: schedules written by hand, by name; they raise
@@ -110,6 +111,12 @@ class Ring:
     planned: Callable[[int, int], int] | None = None
     directed: Mapping[str, Callable[[], object]] = field(default_factory=dict)
     workloads: tuple[str, ...] = ()
+    longest_ms: int | None = None
+
+    def schedule(self, seed: int, duration_ms: int, **options: Any) -> Schedule:
+        if self.longest_ms is not None:
+            duration_ms = min(duration_ms, self.longest_ms)
+        return Schedule(seed, duration_ms, **options)
 
     def directed_command(self, name: str) -> str:
         return f"{COMMAND} --ring {self.name} --directed {name}"

@@ -470,7 +470,7 @@ def named_schedule(patch: Path) -> tuple[str, ...] | None:
     named = named_by(patch) or ""
     if directed := re.fullmatch(r"schedule ([\w-]+) of ring 1", named):
         return (*RING_1, "--directed", directed[1])
-    if (seed := re.fullmatch(r"seed (\d+) of ring ([123])(?: with (\w+))?", named)) is None:
+    if (seed := re.fullmatch(r"seed (\d+) of ring ([12]|quorum_nodes)(?: with (\w+))?", named)) is None:
         return None
     number, ring, workload = seed.groups()
     if ring == "2":
@@ -511,7 +511,7 @@ def killer_of(suite: str, found: str) -> str:
         case "quorum":
             return f"{name if name.startswith('seed ') else f'schedule {name}'} of ring 1"
         case "quorum_nodes":
-            return f"{name} of ring 3"
+            return f"{name} of ring quorum_nodes"
         case _:
             return f"{name} of ring 2{' with transactions' if suite == 'transactions' else ''}"
 

@@ -15,7 +15,7 @@ from tests.mutants.run_mutants import MOST_CHOSEN, changed_files, chosen_for, is
 
 MUTANTS = Path(__file__).parent
 PACKAGE = MUTANTS.parents[1]
-KILLER = r"a fault run: .*|seed \d+ of ring [123](?: with \w+)?|tests/[\w/]+/test_\w+\.py"
+KILLER = r"a fault run: .*|seed \d+ of ring (?:[12]|quorum_nodes)(?: with \w+)?|tests/[\w/]+/test_\w+\.py"
 """What is not a test or a schedule that was written by hand."""
 PATCHES = sorted(MUTANTS.glob("*/*.patch"))
 
@@ -152,7 +152,7 @@ def test_what_has_changed_is_tried_with_a_tenth_that_is_always_the_same() -> Non
         ),
         ("quorum", "seed 31: InvariantViolation: x", "seed 31 of ring 1"),
         ("quorum", "figure-8: InvariantViolation: x", "schedule figure-8 of ring 1"),
-        ("quorum_nodes", "seed 6: AssertionError: ", "seed 6 of ring 3"),
+        ("quorum_nodes", "seed 6: AssertionError: ", "seed 6 of ring quorum_nodes"),
         ("transactions", "seed 3: InvariantViolation: x", "seed 3 of ring 2 with transactions"),
     ],
 )

@@ -1,1 +1,1 @@
-"""Ring 1: Raft cores and whole quorum nodes, with every invariant checked after every event."""
+"""Ring 1: Raft cores, with every invariant checked after every event."""

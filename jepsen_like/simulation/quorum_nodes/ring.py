@@ -86,4 +86,11 @@ async def _let_pass(cluster: NodeCluster, duration_s: float, until: Callable[[],
     return True
 
 
-RING = Ring(name="quorum_nodes", run=run_schedule, share=0.1, parts=PARTS, planned=planned)
+RING = Ring(
+    name="quorum_nodes",
+    run=run_schedule,
+    share=0.5,
+    parts=PARTS,
+    planned=planned,
+    longest_ms=5_000,  # after each loss everything that was committed is compared: long schedules cost more
+)
