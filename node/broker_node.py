@@ -236,7 +236,7 @@ class BrokerNode:
         if world.now_us is not None:
             slow_ms = config.integer("pykraft.slow.request.log.ms")
             self._serving = self.measured = MeasuredRequests(
-                self._serving, self._requests.names, world.now_us, slow_ms
+                self._serving, self._requests.served, world.now_us, slow_ms
             )
 
     async def start(self) -> None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from struct import Struct
 
 from pykraft.kafka_protocol.connection import Connection, RequestHandler, ResponseSlot
 from pykraft.kafka_protocol.request_context import RequestContext
@@ -22,9 +23,7 @@ from pykraft.runtime.durations import Durations
 
 logger = logging.getLogger("pykraft.request")
 """At DEBUG one line a request, as Kafka's ``kafka.request.logger``; slow requests at WARNING."""
-
-MOST_OBSERVERS = 1_000
-"""More than there are versions of all APIs. A client may name any version, and its frame is refused later."""
+_API_AND_VERSION = Struct(">I")
 
 
 class ApiTimes:
@@ -50,26 +49,32 @@ class ApiTimes:
 
 
 class MeasuredRequests:
-    """Passes requests on to ``handler`` and measures them. ``names`` are those of the served APIs by their
-    keys; ``now_us`` is monotonic.
+    """Passes requests on to ``handler`` and measures those of ``served``: name and versions by API key.
 
-    A request that took ``slow_ms`` or longer is logged; 0: none is.
+    ``now_us`` is monotonic. A request that took ``slow_ms`` or longer is logged; 0: none is.
     """
 
     def __init__(
-        self, handler: RequestHandler, names: Mapping[int, str], now_us: Callable[[], int], slow_ms: int = 0
+        self,
+        handler: RequestHandler,
+        served: Mapping[int, tuple[str, range]],
+        now_us: Callable[[], int],
+        slow_ms: int = 0,
     ) -> None:
         self._handler = handler
         self.now_us = now_us
         self.slow_us = slow_ms * 1000 if slow_ms > 0 else 1 << 62
-        self.times = {key: ApiTimes(name) for key, name in names.items()}
-        self._observers: dict[int, _Observer] = {}
-        """By the four bytes that a frame begins with: API and version."""
+        self.times = {key: ApiTimes(name) for key, (name, _) in served.items()}
+        self._observers = {
+            key << 16 | version: _Observer(self, self.times[key], version)
+            for key, (_, versions) in served.items()
+            for version in versions
+        }
+        """By the four bytes that a frame begins with: API and version. A client may name any others."""
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
-        # A frame of less than four bytes, or of another API or version, is the handler's to refuse.
-        observer = self._observer(frame) if len(frame) >= 4 else None
-        if observer is None:
+        observer = self._observers.get(_API_AND_VERSION.unpack_from(frame)[0]) if len(frame) >= 4 else None
+        if observer is None:  # the handler's to refuse
             self._handler.handle_frame(connection, frame, slot)
             return
         if connection.held_since_ms is None:  # not one that was received before, and held
@@ -80,15 +85,6 @@ class MeasuredRequests:
         self._handler.handle_frame(connection, frame, slot)
         if not slot.done:
             slot.handled_us = self.now_us()
-
-    def _observer(self, frame: memoryview) -> _Observer | None:
-        key, version = frame[0] << 8 | frame[1], frame[2] << 8 | frame[3]
-        observer = self._observers.get(key << 16 | version)
-        if observer is None and (times := self.times.get(key)) is not None:
-            observer = _Observer(self, times, version)
-            if len(self._observers) < MOST_OBSERVERS:
-                self._observers[key << 16 | version] = observer
-        return observer
 
 
 class _Observer:

@@ -87,9 +87,12 @@ class RequestServer(Generic[S]):
         self._tasks = TaskSupervisor(on_fatal)
 
     @property
-    def names(self) -> dict[int, str]:
-        """Kafka's names of the served APIs by their keys."""
-        return {key: api.request.__name__.removesuffix("Request") for key, api in self._apis.items()}
+    def served(self) -> dict[int, tuple[str, range]]:
+        """Kafka's names of the served APIs, and their versions, by their keys."""
+        return {
+            key: (api.request.__name__.removesuffix("Request"), range(api.min_version, api.max_version + 1))
+            for key, api in self._apis.items()
+        }
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         try:

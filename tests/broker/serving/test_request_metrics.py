@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 
-from pykraft.broker.serving import request_metrics
 from pykraft.broker.serving.request_metrics import MeasuredRequests
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from tests.broker.links import RecordedLink
 
 FETCH, VERSION = 1, 16
+SERVED = {FETCH: ("Fetch", range(4, 18))}
 
 
 class World:
@@ -21,7 +21,7 @@ class World:
         self.now_us = 0
         self.slots: list[ResponseSlot] = []
         self.take: Callable[[ResponseSlot], None] = self.slots.append
-        self.requests = MeasuredRequests(self, {FETCH: "Fetch"}, lambda: self.now_us, slow_ms)
+        self.requests = MeasuredRequests(self, SERVED, lambda: self.now_us, slow_ms)
         self.connection = Connection(
             RecordedLink(),
             self.requests,
@@ -97,17 +97,13 @@ def test_held_request_is_received_once() -> None:
     assert world.fetch.requests == {VERSION: 1} and world.fetch.waiting == 0
 
 
-def test_versions_that_clients_make_up_are_measured_and_not_all_remembered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(request_metrics, "MOST_OBSERVERS", 3)
+def test_requests_of_versions_that_are_not_served_leave_nothing_behind() -> None:
     world = World()
     world.take = lambda slot: slot.complete([b"answer"])
-    for version in (1, 2, 3, 4, 5, 5):
+    for version in (3, 4, 17, 18, -1, 30_000):
         world.receive(version=version)
-    assert len(world.requests._observers) == 3
-    assert world.fetch.requests == {1: 1, 2: 1, 3: 1, 4: 1, 5: 2}
-    assert world.fetch.total.count == 6 and world.fetch.waiting == 0
+    assert world.fetch.requests == {4: 1, 17: 1}
+    assert world.fetch.total.count == 2 and world.fetch.waiting == 0
 
 
 def test_requests_of_other_apis_are_passed_on() -> None:
