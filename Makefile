@@ -149,10 +149,10 @@ sim-determinism: setup
 
 # SHARE=3 DRAW=TEXT: one bug in three, drawn by any text. CHANGED=COMMIT: what has changed since, and a fixed tenth.
 mutants: setup
-	$(BIN)/python tests/mutants/run_mutants.py --share $(SHARE) --draw "$(DRAW)" $(if $(filter undefined,$(origin CHANGED)),,--changed "$(CHANGED)")
+	$(BIN)/python -m tests.mutants.run_mutants --share $(SHARE) --draw "$(DRAW)" $(if $(filter undefined,$(origin CHANGED)),,--changed "$(CHANGED)")
 
 mutants-processes: setup
-	$(BIN)/python tests/mutants/run_mutants.py --suite processes --processes 2
+	$(BIN)/python -m tests.mutants.run_mutants --suite processes --processes 2
 
 # SEED=7 N=300 PACKAGES="quorum broker/replicas": bugs that operators over the syntax tree make, drawn by the seed.
 mutants-random: setup

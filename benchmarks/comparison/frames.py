@@ -55,7 +55,6 @@ def create_topic(nodes: Sequence[Node], name: str, partitions: int, replication_
         return len(found) == partitions and all(p.error_code == 0 for p in found)
 
     wait_until(f"topic {name}", ready)
-    small = produce_frame(name, 0, batch_of(100), 1)
     for index, leader in enumerate(leaders):
         port = next(node.port for node in nodes if node.node_id == leader)
         probe = connect(port)

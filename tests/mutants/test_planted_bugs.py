@@ -108,7 +108,8 @@ def test_bugs_that_a_simulation_names_are_planted_for_it(world: str) -> None:
 def test_a_planted_bug_is_found(suite: str, planted: str) -> None:
     assert (MUTANTS / suite / f"{planted}.patch").exists()
     done = subprocess.run(
-        [sys.executable, str(MUTANTS / "run_mutants.py"), "--suite", suite, planted],
+        [sys.executable, "-m", "tests.mutants.run_mutants", "--suite", suite, planted],
+        cwd=PACKAGE,
         capture_output=True,
         text=True,
         check=False,

@@ -19,7 +19,8 @@ from tests.mutants.at_random.forked import WALL_LIMIT_S
 from tests.mutants.at_random.mutant import Mutant
 from tests.mutants.at_random.schedules import FILE, SCHEDULES
 from tests.mutants.at_random.trying import Attempt, Found
-from tests.mutants.run_mutants import PYTEST, Copy
+from tests.mutants.run_mutants import Copy
+from tests.mutants.suites import PYTEST
 
 TIMEOUT_S = 1200
 TESTS_AT_A_TIME = 400
