@@ -6,6 +6,8 @@ earlier leadership arrive, topics are deleted and created again, members pause a
 clients send again. The log and the requests are checked against a plain model: what was answered is below the
 high watermark, in time, and is found again; nothing waits for ever; members that are alive are kept and the
 others removed, but nobody past the lease; the state is that of the log.
+
+It is long because replicas, lease, clients and the model are one world.
 """
 
 import asyncio

@@ -20,6 +20,8 @@ so at the end, since such a killer depends on chance.
 
 Exit code 0 only if at least 95 % were found and docs/reliability.md explains each survivor by its name; 2 if
 a patch no longer applies.
+
+It is long because copies, killers, verdicts and options are one run.
 """
 
 import argparse

@@ -1,5 +1,7 @@
 """Transactions as clients and coordinators meet them: Produce, Fetch, ListOffsets, WriteTxnMarkers,
 DescribeProducers.
+
+It is long because each API is asked in every state of the same transactions.
 """
 
 import asyncio

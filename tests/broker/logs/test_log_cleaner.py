@@ -1,4 +1,7 @@
-"""A broker compacts its logs: what stays, what waits, and what ends a round."""
+"""A broker compacts its logs: what stays, what waits, and what ends a round.
+
+It is long because every way to end a round begins with the same half-compacted log.
+"""
 
 import errno
 import logging

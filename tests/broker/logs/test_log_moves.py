@@ -1,4 +1,7 @@
-"""AlterReplicaLogDirs: a log moves to another directory of its broker while it is in use."""
+"""AlterReplicaLogDirs: a log moves to another directory of its broker while it is in use.
+
+It is long because each step of a move is met by everything that can happen to a log.
+"""
 
 import asyncio
 import errno

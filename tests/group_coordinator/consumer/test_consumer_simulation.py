@@ -20,6 +20,8 @@ need it:
 
 The others that name this file need a lost answer or a failover between two changes; here the whole state is
 compared with a replay of the log after each event.
+
+It is long because members, strangers and the model are one world.
 """
 
 import re

@@ -12,6 +12,8 @@ of protocols remains. A failing run is reproduced by its seed.
 
 The other simulations know one protocol each; no group of ring 2 ever changes its own. A group must be at rest
 before a bug in the end of a downgrade shows, so the runs end with two more changes.
+
+It is long because both protocols, their clients and the model are one world.
 """
 
 from collections.abc import Callable, Iterable

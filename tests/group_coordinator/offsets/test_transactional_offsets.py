@@ -1,3 +1,8 @@
+"""Offsets that a transaction commits: pending until its marker, then in force or gone (KIP-447).
+
+It is long because each way to end a transaction is met by everything else that happens to the group.
+"""
+
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -1,6 +1,8 @@
 """The transactional producer: what calls do in each state, what errors mean, what lost answers cost.
 
 Most tests run by both rules of transactions, over a coordinator and leaders with the product's own rules.
+
+It is long because every test needs the same coordinator and leaders, by both rules.
 """
 
 import asyncio
