@@ -1,4 +1,4 @@
-"""What a round of compaction costs those who produce beside it, and how fast it is.
+"""Measure a round of compaction: its speed, and its cost to a client that produces meanwhile.
 
 One real node. A client produces single small batches with acks=1, one at a time: to a quiet broker, then
 beside a round over a log of ``--mib``, then beside a round that may read and write ``--throttle`` MiB a

@@ -1,4 +1,4 @@
-"""What a steady ConsumerGroupHeartbeat costs a coordinator, in processor time, without a network.
+"""Processor time of a steady ConsumerGroupHeartbeat in the coordinator, without a network.
 
     python benchmarks/group_heartbeat.py [--members 10,300,1000] [--partitions-each 10] [--heartbeats 20000]
 

@@ -78,7 +78,7 @@ def body_of(builder: BatchBuilder, base_offset: int) -> BatchBody:
 
 
 def load(batches: Iterable[BatchBody]) -> tuple[Loader, float, float]:
-    """What was loaded, the time, and the longest slice."""
+    """Load the batches; return the loader, the time, and the longest slice."""
     loader = Loader(0)
     longest = 0.0
     started = time.process_time()

@@ -1,4 +1,4 @@
-"""What metrics cost: ``python benchmarks/metrics.py --rounds 3``.
+"""Cost of metrics: ``python benchmarks/metrics.py --rounds 3``.
 
 Measuring a request costs so little beside serving it that two runs of a broker do not differ by it more than
 they differ anyway. So both are measured: what the wrapper adds to a request, against an empty handler; and

@@ -145,7 +145,7 @@ def compare(
 
 
 def command_of(comparison: Comparison, options: argparse.Namespace) -> str:
-    """What repeats this run, without the paths of this machine."""
+    """Return the command that repeats this run, without this machine's paths."""
     words = [
         f"python benchmarks/{comparison.name}.py",
         f"--rounds {options.rounds}",

@@ -70,7 +70,7 @@ def with_range(spread: Spread | None, unit: str = "") -> str:
 
 
 def published(runs: Sequence[Results]) -> str:
-    """What stands between the markers: the plot and :func:`render`."""
+    """Return the text between the markers: the plot and :func:`render`."""
     return f"![pykraft / Apache Kafka, row by row]({PLOT})\n\n{render(runs)}"
 
 
@@ -139,7 +139,7 @@ def summary(families: Iterable[FamilyResults]) -> list[str]:
 
 
 def about(families: Iterable[FamilyResults], texts: Mapping[str, str]) -> list[str]:
-    """What is measured: ``texts`` by family, else what the family says itself."""
+    """Describe each family: by ``texts`` if it is there, else in the family's own words."""
     return [f"- *{family.name}*: {texts.get(family.name, family.about)}" for family in families]
 
 

@@ -20,7 +20,7 @@ _RETRY_S = 0.05
 
 
 class Shares:
-    """What members own, kept up to date with every change."""
+    """The partitions that members own, updated with every change."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions

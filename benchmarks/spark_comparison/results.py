@@ -1,4 +1,4 @@
-"""What was measured: seconds of each side in each round. Less is better."""
+"""Results: seconds of each side in each round. Less is better."""
 
 from __future__ import annotations
 

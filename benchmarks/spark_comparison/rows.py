@@ -1,4 +1,4 @@
-"""What is measured, by family: each function enters one row, whose sides take turns."""
+"""The measurements by family: each function enters one row, whose sides take turns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cluster costs in which nothing happens, and what its idle partitions cost a producer.
+"""Cost of an idle cluster, and of idle partitions to a producer.
 
 Three combined nodes that only hold partitions with three replicas: processor time for 30 s, 20 s after all
 replicas are in sync, as a share of one core, a node; and the largest resident memory of a node. Beside them,

@@ -122,7 +122,7 @@ class _Load:
         self._produced += self._count
 
     def consume(self) -> Cost:
-        """What reading from the start costs, connecting excluded."""
+        """Read from the start; the time to connect is not counted."""
         config = self._address | {"group.id": "unused", "enable.auto.commit": False}
         config |= {
             "queued.min.messages": 2_000_000,

@@ -1,4 +1,4 @@
-"""What consumers still get while the group rebalances.
+"""Consumers' throughput while their group rebalances.
 
 Ten consumers of librdkafka read 20 partitions, to which another process writes a small batch each 20 times a
 second; then one more joins, and leaves again. The share is what all consumers got per second from when it

@@ -131,7 +131,7 @@ class _Groups:
 
 
 def _requests(lives: Iterator[ConsumerLife]) -> Generator[Ask, Any, None]:
-    """What they say until each has its share."""
+    """Yield the members' requests until each has its share."""
     for life in lives:
         steps = life.steps()
         ask = next(steps)

@@ -169,7 +169,7 @@ class Group:
 
     @contextlib.contextmanager
     def _costs(self, figures: Figures) -> Iterator[list[float]]:
-        """What the list gets is noted, and what broker and driver spent meanwhile."""
+        """Note the time that the block puts into the list, and what broker and driver spend meanwhile."""
         taken_s: list[float] = []
         self._fleet.failures.clear()
         broker_s, driver_s, requests = self._cluster.cpu_s(), self._fleet.cpu_s(), self._fleet.requests

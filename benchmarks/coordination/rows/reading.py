@@ -1,4 +1,4 @@
-"""What it costs to read a topic of transactions, by isolation level.
+"""Cost of reading a topic with transactions, by isolation level.
 
 One partition holds transactions of 100 records of 1 KiB, every tenth of them aborted; a consumer of
 librdkafka reads it from its start to its end. With read_committed it shows a tenth less. Per GB of values in
