@@ -1,4 +1,4 @@
-"""What a caller may do with a resource, as a bit field: bit n is Kafka's operation code n (KIP-430).
+"""A caller's permissions on a resource, as a bit field: bit n is Kafka's operation code n (KIP-430).
 
 There is no authorizer: every client may do everything, and Kafka without one answers the same.
 """

@@ -84,7 +84,7 @@ class TopicCreations:
                 self._refusals[name] = refused[name]
 
     async def _ask(self, context: RequestContext, names: Sequence[str]) -> dict[str, KafkaError]:
-        """What the controller has refused, by the name of the topic."""
+        """Ask the controller for topics; return its refusals by name."""
         request = CreateTopicsRequest(
             topics=[self._creatable(name) for name in names], timeout_ms=_TIMEOUT_MS
         )

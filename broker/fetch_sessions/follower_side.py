@@ -46,7 +46,7 @@ class SessionState(Enum):
 
 
 class FetchNames(NamedTuple):
-    """What a request says: its session, and the partitions that it names."""
+    """The session of a request, and the partitions it names."""
 
     session_id: int
     epoch: int

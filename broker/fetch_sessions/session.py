@@ -301,7 +301,7 @@ class FetchSession:
         return has_news
 
     def respond(self, results: Results, watch: Watch, *, is_short: bool = False) -> Results:
-        """What to answer of what a look found; the client then counts as told.
+        """Return the part of a look's results to answer with; the client then counts as told.
 
         ``is_short``: the limits left some without room. They stay where they are.
         """

@@ -140,7 +140,7 @@ class CheckpointFiles:
         self._wanted: Offsets = {}
 
     def cleaned_offset(self, key: TopicPartition) -> int | None:
-        """What the last round of compaction reached, as a start would find it; None if there was none."""
+        """Return the offset a start would find as the last round's end; None if there was no round."""
         return self._stored[checkpoint.CLEANER_OFFSET_CHECKPOINT].get(key)
 
     async def write_cleaned_offset(self, key: TopicPartition, offset: int, truncation_count: int) -> None:

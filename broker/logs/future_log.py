@@ -78,7 +78,7 @@ class FutureLog:
         return self._cut is not None or (is_new_start and self.log.log_end_offset < source.log_start_offset)
 
     def take_step(self) -> tuple[int | None, int]:
-        """What :meth:`follow` has to do: where to truncate the copy, and where it must not begin before."""
+        """Return :meth:`follow`'s next step: where to truncate the copy, and its least first offset."""
         first_offset = self._first_offset()
         cut, self._cut = self._cut, None
         self._followed_start = self.source.log.log_start_offset
@@ -102,7 +102,7 @@ class FutureLog:
             self._transactions = TransactionScan()
 
     def next_piece(self, max_bytes: int) -> LogSlice | None:
-        """What comes next in the current log; None if the copy has everything."""
+        """Return the next piece of the current log; None if the copy is complete."""
         source = self.source.log
         offset = max(self.log.log_end_offset, source.log_start_offset)
         return source.read(offset, max_bytes) if offset < source.log_end_offset else None

@@ -65,7 +65,7 @@ class LogCheckpoints:
                 opened.snapshots.remove_unneeded()
 
     def cleaned_offset(self, opened: OpenLog) -> int | None:
-        """What the last round of compaction reached; None if there was none."""
+        """Return the end of the last round of compaction; None if there was none."""
         return self.files[opened.log_dir].cleaned_offset(opened.topic_partition)
 
     async def store_cleaned_offset(self, opened: OpenLog, offset: int, truncation_count: int) -> None:

@@ -126,7 +126,7 @@ class LogCleaner:
         return self._logs.table.may_clean(opened) and not is_left_alone and not opened.producers.is_behind
 
     async def _find_cleanable(self, opened: OpenLog) -> Cleanable | None:
-        """What may be compacted of a log, once it is flushed as far as that."""
+        """Find the segments to compact, once the log is flushed as far as that."""
         log, limit_offset = opened.log, self._last_stable_offset(opened)
         if limit_offset is None:
             return None
@@ -258,7 +258,7 @@ class LogCleaner:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """What one job in a worker has done: bytes read and written, and perhaps a finished segment."""
+    """A job's result in a worker: bytes read and written, and perhaps a finished segment."""
 
     io_bytes: int
     replacement: Replacement | None = None

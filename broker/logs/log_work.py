@@ -1,4 +1,4 @@
-"""What an error that nobody has foreseen costs in the background work on a log: that work, never the node.
+"""A guard for background work on a log: an unforeseen error costs that work, never the node.
 
 A value that a client or an operator chose, or bytes of ten years ago, can meet a mistake in the code that
 compacts, scrubs, moves or retires one log. Were it to end the node, it would end every replica, and each of

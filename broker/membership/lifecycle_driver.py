@@ -308,7 +308,7 @@ class LifecycleDriver:
 
 
 class _Refusals:
-    """What follows when a registration is refused, or nobody decides on it.
+    """Handles a registration that is refused or remains undecided.
 
     ``is_final``: a refusal ends the start of this process. That another process has this id is a refusal only
     if it lasts: the controller may still have the session of an earlier process, which will expire.

@@ -50,7 +50,7 @@ class PeerBatches(ABC, Generic[T, R, A]):
 
     @abstractmethod
     async def _here(self, batch: Sequence[T]) -> A:
-        """What this broker says."""
+        """Return this broker's own answer."""
 
     @abstractmethod
     def _read(self, response: R) -> A: ...

@@ -142,7 +142,7 @@ class MarkerSender(PeerBatches[_Due, WriteTxnMarkersResponse, Codes]):
         await self._send_in_slices(due)
 
     def _take(self, due: deque[_Due]) -> list[_Due]:
-        """What somebody still waits for."""
+        """Take the markers of one request, without those nobody waits for."""
         some = [due.popleft() for _ in range(min(len(due), _MARKERS_PER_REQUEST))]
         return [(ending, place) for ending, place in some if not ending.done.done()]
 

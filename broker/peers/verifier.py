@@ -118,7 +118,7 @@ class CoordinatorVerifier(PeerBatches[_Asked, AddPartitionsToTxnResponse, AddPar
         return partition.leader if partition.has_leader else None
 
     def _take(self, due: deque[_Asked]) -> list[_Asked]:
-        """What fits into one request, whose answers are told apart by their transactional ids."""
+        """Take as much as one request can hold: its answers are told apart by their transactional ids."""
         taken: dict[str, _Asked] = {}
         later = []
         partitions = 0

@@ -1,4 +1,4 @@
-"""What the data plane needs from the rest of the broker, as small ports."""
+"""The data plane's needs from the rest of the broker, as small ports."""
 
 from __future__ import annotations
 

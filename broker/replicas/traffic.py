@@ -57,7 +57,7 @@ class TrafficTable:
             yield OTHER_TOPICS, self._other
 
     def of(self, topic: str) -> Traffic:
-        """What the replicas of this topic count in."""
+        """Return the counters of the topic's replicas."""
         known = self._topics.get(topic)
         if known is None:
             if len(self._topics) >= self._max_topics:

@@ -1,4 +1,4 @@
-"""What only large requests need: few are worked on at a time, and they wait for logs in slices.
+"""Limits for large requests: few are worked on at a time, and they wait for logs in slices.
 
 The objects of one request may take 30 MB while its handler looks at them. The rest is decided in
 :mod:`.request_server`.

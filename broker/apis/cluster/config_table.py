@@ -77,7 +77,7 @@ class ConfigTable:
         return self._encode(described_config(key, [(key.name, value, self._own), *layers], read_only=False))
 
     def _run(self, start: int, stop: int) -> Sequence[bytes]:
-        """What is usual from one place to another: one piece, or none."""
+        """Return the usual bytes of a range: one piece, or none."""
         run = self._runs.get((start, stop))
         if run is None:
             run = self._runs[start, stop] = b"".join(self._usual[start:stop])

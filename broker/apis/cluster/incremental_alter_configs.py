@@ -54,7 +54,7 @@ async def forward(
 
 
 class _Parts:
-    """What a request asks of this node (``own``), what it objects to, and the others, which it passes on."""
+    """A request in parts: ``own`` for this node, its errors, and the others to be passed on."""
 
     def __init__(self) -> None:
         self.own: list[AlterConfigsResource] = []

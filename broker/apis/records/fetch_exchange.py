@@ -38,7 +38,7 @@ def _raise(error: Exception) -> None:
 
 
 class FetchParts:
-    """What all exchanges of one broker share."""
+    """The parts that all exchanges of one broker share."""
 
     def __init__(self, services: BrokerServices, reader: FetchReader, turns: Turns) -> None:
         self.reader = reader

@@ -23,9 +23,7 @@ Aborted: TypeAlias = Sequence[tuple[int, int]] | None
 
 
 class Found(NamedTuple):
-    """What a look at some partitions found, and those before it. ``is_final``: it must be answered now.
-    ``is_short``: the limits of the request left less room for some than they ask for.
-    """
+    """Results so far. ``is_final``: answer now. ``is_short``: limits left too little room for some."""
 
     results: Results
     size_bytes: int
@@ -149,7 +147,7 @@ class FetchReader:
         return None
 
     def _said(self, error: KafkaError) -> KafkaError:
-        """What a consumer is told: past its lease a broker cannot know that an offset is in no log."""
+        """Translate for a consumer: past its lease a broker cannot know that an offset is in no log."""
         if error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
             try:
                 self._replicas.refuse_past_lease()
@@ -198,7 +196,7 @@ class FetchReader:
     def _read_stable(
         self, partition: Partition, offset: int, limit: int, at_least_one: bool
     ) -> tuple[LogSlice | None, Aborted]:
-        """What a reader of committed transactions may read, and the aborted ones in it."""
+        """Read committed records, and list the aborted transactions among them."""
         try:
             piece = partition.read_stable(offset, max(limit, 0), at_least_one=at_least_one)
             if piece is None:

@@ -62,7 +62,7 @@ def is_disabled(services: BrokerServices) -> bool:
 
 
 class Verified:
-    """What became known of one partition: the guard of its batch, or why that is refused.
+    """A partition's verification: the guard of its batch, or why it is refused.
 
     ``find_leader`` returns the replica here, or raises.
     """
@@ -166,7 +166,7 @@ class RequestTransaction:
 
 
 def _translate(code: ErrorCode, version: int) -> ErrorCode:
-    """What a producer is told when the coordinator refuses."""
+    """Translate the coordinator's refusal for the producer."""
     if code in _RETRIED or (code is ErrorCode.CONCURRENT_TRANSACTIONS and version < ADDS_FROM):
         return ErrorCode.NOT_ENOUGH_REPLICAS
     if code is ErrorCode.PRODUCER_FENCED:

@@ -1,1 +1,1 @@
-"""What a partition knows of its producers: sequences, open transactions, snapshots, verification."""
+"""A partition's producers: sequences, open transactions, snapshots, verification."""

@@ -1,1 +1,1 @@
-"""What only a follower does: fetches from its leader, and decides what it appends."""
+"""The follower's side: it fetches from its leader, and decides what it appends."""

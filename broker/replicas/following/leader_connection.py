@@ -50,7 +50,7 @@ class Followed:
 
 
 class Asked(NamedTuple):
-    """What a request names: all that is fetched, or what has changed; None: no longer fetched."""
+    """The content of a request: everything, or changes only; None: no longer fetched."""
 
     is_full: bool
     named: dict[Key, Followed | None]

@@ -67,7 +67,7 @@ class ReplicaFetchers:
             link.remove(partition)
 
     def state_changed(self, partition: Partition) -> None:
-        """What a fetch of it says may have changed."""
+        """Tell the partition's link that its next fetch may have something else to say."""
         link = self._link_of.get(partition)
         if link is not None:
             link.state_changed(partition)
@@ -90,7 +90,7 @@ class ReplicaFetchers:
             self._links.pop(key).close()
 
     def throttles_changed(self) -> None:
-        """What waited for the limit may be fetched now."""
+        """Let links fetch again what waited for the limit."""
         for link in self._links.values():
             link.end_pauses()
 

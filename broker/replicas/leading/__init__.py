@@ -1,1 +1,1 @@
-"""What only a leader does: validation, the ISR, waiting requests, markers, coordinators' logs."""
+"""The leader's side: validation, the ISR, waiting requests, markers, coordinators' logs."""

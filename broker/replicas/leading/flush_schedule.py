@@ -73,7 +73,7 @@ class FlushSchedule:
         self._tasks.start(self._flush_once(opened), "flush")
 
     def flushed(self, key: TopicPartition) -> None:
-        """What waited for a flush of a log may be acknowledged."""
+        """Acknowledge what waited for a flush of this log."""
         partition = self._table.find(*key)
         if partition is None:
             return

@@ -1,4 +1,4 @@
-"""What moves the log start: deleted records and retention; and who has stored it."""
+"""Moves of the log start: deleted records and retention; and who has stored it."""
 
 from __future__ import annotations
 

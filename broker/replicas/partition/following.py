@@ -1,4 +1,4 @@
-"""What a follower does with its log: it appends what its leader has, and truncates where that differs."""
+"""A follower's log: it appends the leader's records, and truncates where the two differ."""
 
 from __future__ import annotations
 

@@ -32,10 +32,9 @@ class CountedFetches(Protocol):
 
 
 class FollowerProgress:
-    """What the leader knows about one follower from its fetches.
+    """The leader's view of one follower.
 
-    While the follower has everything, its fetches are not noted here one by one: those of a session
-    count.
+    While it has everything, its fetches are not noted one by one: those of a session count.
     """
 
     __slots__ = (

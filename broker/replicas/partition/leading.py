@@ -1,4 +1,4 @@
-"""What a leader does with records: it appends them, and its followers fetch them."""
+"""A leader's log: it appends records, and its followers fetch them."""
 
 from __future__ import annotations
 

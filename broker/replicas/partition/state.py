@@ -1,4 +1,4 @@
-"""What one replica knows of itself, its high watermark, and whom it tells. The other modules work on it."""
+"""The state of one replica, its high watermark, and its listeners. The other modules work on it."""
 
 from __future__ import annotations
 
