@@ -18,7 +18,7 @@ _LANE = "coordinator answers"
 
 
 class Waiter(Protocol):
-    """What waits for an answer: a future, on which a task waits, or a request that answers by itself."""
+    """Waits for an answer: a future on which a task waits, or a request that answers by itself."""
 
     def done(self) -> bool: ...
     def set_result(self, result: object, /) -> None: ...

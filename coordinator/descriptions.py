@@ -1,4 +1,4 @@
-"""What a request asks to have described, by names: each once, as often as it is named.
+"""Descriptions by name: each is made once, however often a request names it.
 
 A group with thousands of members, named again and again in some bytes, is an answer of any length: it is
 described and encoded once, and is in memory once until it has been sent.

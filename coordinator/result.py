@@ -1,4 +1,4 @@
-"""What every coordinator's handlers return, and what becomes of it.
+"""The result of every coordinator's handlers, and what becomes of it.
 
 Handlers are pure. Nothing in a result has happened yet: the shard replays and appends the records first; only
 if that succeeds does the rest take effect. Answers are sent when the high watermark has passed the records.

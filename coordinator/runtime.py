@@ -130,7 +130,7 @@ class CoordinatorRuntime(ABC, Generic[S, R, H, M]):
         """The high watermark has moved; answers have been sent."""
 
     def _past_lease(self, hosted: H, decide: Callable[[S], R], member: M, expired_ms: int) -> R | None:
-        """What can be answered to a heartbeat without a record so many ms after the lease has expired."""
+        """Return an answer that needs no record, so many ms after the lease has expired, or None."""
         return None
 
     def _take_effect(self, hosted: H, result: R) -> None:

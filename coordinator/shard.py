@@ -26,7 +26,7 @@ R = TypeVar("R", bound=Result)
 
 
 class Staged(Generic[S, R]):
-    """What was decided and replayed since the last append: the next batch, and the state after it."""
+    """Decisions replayed since the last append: the next batch, and the state after it."""
 
     __slots__ = ("builder", "max_bytes", "results", "state", "wall_ms")
 
