@@ -36,7 +36,7 @@ _CONSUMER_MEMBER_TYPE = 1
 
 
 class GroupFilter:
-    """What a ListGroups request asks for: an empty filter matches all groups, and an unknown name none.
+    """The filter of a ListGroups request: empty, it matches all groups; an unknown name matches none.
 
     Case does not matter, nor, as in Kafka, space around the name of a state.
     """

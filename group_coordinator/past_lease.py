@@ -1,4 +1,4 @@
-"""What a coordinator may answer after its broker's lease has expired, when another may lead the groups.
+"""Answers a coordinator may give after its broker's lease has expired, when another may lead the groups.
 
 The lease guarantees that no controller fences the broker before it ends
 (:mod:`pykraft.metadata_log.controller.leadership`). After that another coordinator may have loaded the

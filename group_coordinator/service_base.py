@@ -1,4 +1,4 @@
-"""What all requests of groups have in common: the shard that a group belongs to, and how it is asked."""
+"""Common to all group requests: finding a group's shard, and asking it."""
 
 from __future__ import annotations
 

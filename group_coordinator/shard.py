@@ -48,7 +48,7 @@ class GroupShard(Shard[ShardState, AnyResult]):
         return replay_all(state, result.records)
 
     def _write(self, builder: BatchBuilder, result: AnyResult) -> bool:
-        """What was prepared as a batch finds room only in an empty one."""
+        """Write the records if they have room; a prepared batch needs an empty builder."""
         if builder.record_count and any(isinstance(record, PreparedBatch) for record in result.records):
             return False
         write_records(builder, result.records)

@@ -40,7 +40,7 @@ from pykraft.lazy_dataclass import dataclass
 
 
 class Change(Enum):
-    """What a request changes in the subscription of its member."""
+    """How a request changes its member's subscription."""
 
     NOTHING = 0
     UNRESOLVED = 1

@@ -45,7 +45,7 @@ def check_regex(regex: str) -> None:
 def needed_resolution(
     before: ConsumerGroup, after: ConsumerGroup, topics: TopicsView, refresh_interval_ms: int, wall_ms: int
 ) -> Resolution | None:
-    """What a heartbeat that changed the group so asks for; most often nothing."""
+    """Return the resolution that a heartbeat's change of the group calls for; most often None."""
     if not after.subscribed_regexes:
         return None
     version, resolved_ms = last_resolution(before)

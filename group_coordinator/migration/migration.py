@@ -232,7 +232,7 @@ def _cannot_upgrade(classic: ClassicGroup, reason: str) -> KafkaError:
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What the bytes of a classic member tell: its subscription, and what its leader has assigned to it."""
+    """A classic member's decoded bytes: its subscription, and its leader's assignment."""
 
     member: ClassicMember
     subscription: ConsumerProtocolSubscription

@@ -55,7 +55,7 @@ def handle_offset_commit(
 
 
 class LookedUp(NamedTuple):
-    """What is known of the partitions of a request; ``iter_committed`` yields those without an error."""
+    """The partitions of a request, looked up; ``iter_committed`` yields those without an error."""
 
     total: int
     existing: int
@@ -139,7 +139,7 @@ def check_topic(name: str | None, topic: CommitTopic, refused: ErrorCode, call: 
 def build_rows(
     topic: CommitTopic, codes: int | list[int], wall_ms: int, expires_ms: int | None, topic_id: Uuid
 ) -> Rows:
-    """What is committed of a topic, in order of its partitions; of a repeated one the last offset."""
+    """Build a topic's commits in order of partitions; the last offset of a repeated one counts."""
     partitions, fields, metadata = topic.partitions, topic.fields, topic.metadata
     timestamp = _TIMESTAMP.pack(wall_ms)
     if len(partitions) == 1 and metadata is None and expires_ms is None:
@@ -213,7 +213,7 @@ def _check_consumer_member(
 
 
 def _iter_committed(request: CommitRequestView, call: Call) -> Iterator[TopicPartition]:
-    """What a request would commit, except what has an error of its own; unknown topics have the zero id."""
+    """Yield what the request would commit, without partitions in error; unknown topics have the zero id."""
     for topic in request.topics:
         name = topic_name(topic, call)
         topic_id = ZERO_UUID if name is None else call.topics.topic_id(name) or ZERO_UUID

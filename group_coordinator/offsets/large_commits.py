@@ -159,7 +159,7 @@ def _joined(codes: list[tuple[int | list[int], int]]) -> int | list[int]:
 
 
 def _refuse(codes: int | list[int], refused: ErrorCode) -> int | list[int]:
-    """What is said of partitions that exist, if the group refuses them."""
+    """Return the codes when the group refuses: unknown partitions keep theirs."""
     if isinstance(codes, int):
         return codes if codes in _UNKNOWN else int(refused)
     return [code if code in _UNKNOWN else int(refused) for code in codes]

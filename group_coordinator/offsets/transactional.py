@@ -94,7 +94,7 @@ class TransactionalCommit:
                 yield TopicCommit(self.request.group_id, topic.name, rows)
 
     def _check_room(self, state: ShardState) -> None:
-        """What has been committed before may be committed again."""
+        """Refuse partitions beyond the bound; those committed before may be committed again."""
         request = self.request
         topics, partitions = state.pending.count(request.producer_id)
         if topics:

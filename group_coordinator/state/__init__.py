@@ -1,1 +1,1 @@
-"""What the coordinator decides on, immutable groups, members and offsets, and the results of decisions."""
+"""The state that decisions read: immutable groups, members and offsets; and the results of decisions."""

@@ -82,7 +82,7 @@ class ClassicMember:
 
 @dataclass(frozen=True, slots=True)
 class Tally:
-    """What is asked about all members at every request of one of them, counted as they change.
+    """Counts over all members, kept because every request of one of them asks.
 
     ``members`` are those that were counted: of any others it says nothing.
     """

@@ -53,7 +53,7 @@ _pack_int16 = _INT16.pack
 
 
 class TopicCommit(NamedTuple):
-    """What one request commits for one topic. All rows have the same commit timestamp."""
+    """One request's commits to one topic. All rows have the same commit timestamp."""
 
     group_id: str
     topic: str

@@ -37,7 +37,7 @@ pack_row = ROW.pack
 
 
 class Extra(NamedTuple):
-    """What a row has no room for. ``topic_id`` is that of the offset, whatever its chunk says."""
+    """The fields that a row has no room for. ``topic_id`` is the offset's, whatever its chunk says."""
 
     metadata: str
     expire_timestamp_ms: int | None

@@ -111,7 +111,7 @@ class ConsumerGroupMemberMetadataKey:
 
 @dataclass(frozen=True, slots=True)
 class ClassicMemberMetadata:
-    """What a member of a consumer group that speaks the classic protocol joined with.
+    """The join of a consumer group's member that speaks the classic protocol.
 
     ``supported_protocols``: names and embedded subscriptions, in the member's order of preference.
     """
