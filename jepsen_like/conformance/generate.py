@@ -19,7 +19,7 @@ MAX_MOVES: Final = 25
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What scripts may contain.
+    """The choices for scripts.
 
     ``consumer``: groups of the consumer protocol, too. ``mixed``: both protocols in one group, which tests
     the migration between them. ``regex``: subscriptions by regular expression, which are resolved at their

@@ -1,4 +1,4 @@
-"""What an actor learns from an answer: ids and epochs that it was given, its partitions, its sequences."""
+"""An actor learns from answers: its ids and epochs, its partitions, its sequences."""
 
 from collections.abc import Mapping
 from typing import Any

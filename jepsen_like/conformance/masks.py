@@ -122,7 +122,7 @@ def _decoded(assignment: bytes) -> object:
 
 
 def _beginning(member_id: str) -> str:
-    """What a made-up id begins with: the name of the client or instance, if it is of a classic member."""
+    """Return the start of a made-up id: the name of the client or instance, if a classic member has it."""
     return member_id[:-_UUID_CHARACTERS]
 
 

@@ -1,4 +1,4 @@
-"""What the player itself asks a system: versions, topics, whether it has seen all that was sent before."""
+"""The player's own questions to a system: versions, topics, whether it has seen all that was sent before."""
 
 import time
 from collections.abc import Mapping

@@ -23,7 +23,7 @@ Partition = tuple[str, int]
 
 @dataclass(slots=True)
 class Producer:
-    """What a client has learned of its own producer id."""
+    """A client's knowledge of its own producer id."""
 
     id: int = -1
     epoch: int = -1
@@ -45,7 +45,7 @@ class Producer:
 
 @dataclass(slots=True)
 class Actor:
-    """What a client has learned so far. ``epoch`` is the generation of a classic member."""
+    """A client's knowledge so far. ``epoch`` is the generation of a classic member."""
 
     member_id: str = ""
     older_ids: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Actor:
 
 
 class Facts(Protocol):
-    """What the blanks of a script are filled with."""
+    """The values for the blanks of a script."""
 
     def actor(self, number: int) -> Actor: ...
 
@@ -150,7 +150,7 @@ class TopicId(_Named):
 
 @dataclass(frozen=True, slots=True)
 class Owned:
-    """What the actor was assigned, as a list of ``make(topic id, partitions)``, perhaps changed."""
+    """The actor's assignment as a list of ``make(topic id, partitions)``, perhaps changed."""
 
     actor: int
     make: Callable[..., object]

@@ -1,4 +1,4 @@
-"""What strangers wrote is shown without what a terminal or a browser would act on.
+"""Show strangers' text without anything that a terminal or a browser would act on.
 
 Keys, values, errors and outputs come from histories and nodes, and may hold anything.
 """

@@ -21,7 +21,7 @@ PROTOCOLS: Final = ("range", "roundrobin", "sticky")
 
 @dataclass(frozen=True, slots=True)
 class ClassicKind:
-    """What the members of one script have in common."""
+    """Shared by the members of one script."""
 
     protocol_type: str
 

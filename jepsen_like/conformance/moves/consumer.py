@@ -13,7 +13,7 @@ from pykraft.kafka_protocol.messages.groups import (
 
 @dataclass(frozen=True, slots=True)
 class ConsumerKind:
-    """What the members of one script have in common."""
+    """Shared by the members of one script."""
 
     assignor: str | None
     regex: bool

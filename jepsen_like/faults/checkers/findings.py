@@ -141,7 +141,7 @@ class Findings:
             examples.append(example)
 
     def add_all(self, findings: Iterable[Finding]) -> None:
-        """What was found in another part of the history."""
+        """Add findings from another part of the history."""
         for finding in findings:
             place = (finding.kind, finding.key)
             self._counts[place] = self._counts.get(place, 0) + finding.count

@@ -81,7 +81,7 @@ def examine(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
 
 
 def examine_logs(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
-    """What :func:`examine` finds in single logs. It may be given the events of some logs only (see
+    """Run :func:`examine` on single logs. The events may be of some logs only (see
     :func:`~pykraft.jepsen_like.faults.checkers.log_index.is_of_a_log`), with all others in their places."""
     index, nothing_lost = _index(events, min_insync_replicas)
     findings = Findings()
@@ -90,7 +90,7 @@ def examine_logs(events: Iterable[Event], min_insync_replicas: int = 2) -> Repor
 
 
 def examine_the_rest(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
-    """What :func:`examine` finds in events that are of no log; transactions are not examined."""
+    """Run :func:`examine` on the events that are of no log; transactions are not examined."""
     index, _ = _index(events, min_insync_replicas)
     findings = Findings()
     undecided = _check_the_rest(index, findings)
@@ -98,7 +98,7 @@ def examine_the_rest(events: Iterable[Event], min_insync_replicas: int = 2) -> R
 
 
 def examine_transactions(events: Iterable[Event], min_insync_replicas: int = 2) -> Report:
-    """What :func:`examine` finds in transactions, which are of several logs at once."""
+    """Run :func:`examine` on transactions, which span several logs."""
     index, _ = _index(events, min_insync_replicas)
     return _with_transactions(index, Findings())
 

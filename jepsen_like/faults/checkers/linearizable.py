@@ -21,7 +21,7 @@ DEFAULT_BUDGET: Final = 300_000
 
 
 class Impossible(Enum):
-    """What a step returns if the state does not allow the action."""
+    """A step's result if the state does not allow the action."""
 
     IMPOSSIBLE = "impossible"
 
@@ -34,8 +34,7 @@ S = TypeVar("S", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class Model(Generic[S, A]):
-    """What an object does. ``step``: the state after an action. ``observes``: whether an action never changes
-    the state.
+    """A sequential object. ``step``: the state after an action. ``observes``: whether an action only reads.
 
     An operation of unknown outcome is believed to have taken effect only where that makes another one
     possible. So whether one did must not matter any more once another has changed the state.

@@ -127,7 +127,7 @@ def _exempted(history: list[Event], losses: Losses) -> Iterator[Event]:
 
 
 def _name(event: Event) -> tuple[object, ...]:
-    """What a write and its answer have in common."""
+    """Return the key that a write and its answer share."""
     return event.process, event.key, event.value, (event.detail or {}).get("number")
 
 

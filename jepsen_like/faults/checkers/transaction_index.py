@@ -10,7 +10,7 @@ INTERNAL = ("__transaction_state", "__consumer_offsets")
 
 
 class Name(NamedTuple):
-    """What a value says: its transaction, and the input (key, offset) that it is the output of."""
+    """A value's name: its transaction, and the input (key, offset) that it is the output of."""
 
     transaction: str
     input: tuple[str, int] | None

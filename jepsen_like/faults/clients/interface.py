@@ -1,4 +1,4 @@
-"""What a workload does through clients, pykraft's own (``own_clients``) or others that derive from them.
+"""A workload's view of clients, pykraft's own (``own_clients``) or others that derive from them.
 
 Everything runs on the event loop: a workload waits with ``asyncio.sleep`` and reads the time from the loop or
 from ``OwnClients.wall_ms``, never from the machine.

@@ -1,4 +1,4 @@
-"""What an error of pykraft's own client says of an operation: refused for certain, or of unknown outcome."""
+"""Tell from an error of pykraft's own client whether an operation was certainly refused."""
 
 from collections.abc import Container, Iterator
 from contextlib import contextmanager

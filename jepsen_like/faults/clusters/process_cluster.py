@@ -242,7 +242,7 @@ class ProcessCluster:
         return max(sorted(led), key=lambda node_id: led[node_id]) if any(led.values()) else None
 
     def views(self, probe: ClusterProbe, topic: str) -> Iterator[TopicView]:
-        """What each serving node knows of the topic, one after another."""
+        """Yield each serving node's view of the topic."""
         for node_id in self.serving():
             view = probe.topic(node_id, topic)
             if view is not None:

@@ -1,1 +1,1 @@
-"""What can be broken in a cluster of processes, the seeded plan of a run, and its execution."""
+"""Faults for a cluster of processes, the seeded plan of a run, and its execution."""

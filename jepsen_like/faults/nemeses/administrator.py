@@ -1,4 +1,4 @@
-"""What operators do to a cluster, with pykraft's own admin client: voters, replicas, registrations.
+"""Operators' work on a cluster, with pykraft's own admin client: voters, replicas, registrations.
 
 A request of a fault may be refused or remain unanswered, since other faults are in force. Then the fault is
 not possible now, unless the request may have been carried out. What repairs a fault is repeated until the

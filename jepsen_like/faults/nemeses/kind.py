@@ -35,7 +35,7 @@ class NotPossibleNowError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What the cluster's timeouts say about useful lengths of faults."""
+    """Useful lengths of faults, from the cluster's timeouts."""
 
     session_timeout_s: float = 3.0
 

@@ -164,7 +164,7 @@ class Nemesis:
     # --- nodes ---------------------------------------------------------------------------------------------
 
     def _look(self, probe: ClusterProbe) -> None:
-        """What has become of faults and nodes; an error of a fault is an error of the run."""
+        """Follow faults and nodes; an error of a fault is an error of the run."""
         for one in tuple(self._active):
             if one.playing.done():
                 one.playing.result()

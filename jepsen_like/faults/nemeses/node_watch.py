@@ -71,7 +71,7 @@ class NodeWatch:
         return bool(self._damaged) and len(self._out_of_sync) >= MIN_INSYNC_REPLICAS
 
     def lost_tail(self, victims: Iterable[int], *, is_damaged: bool) -> None:
-        """What these nodes had not flushed is lost. If their processes have ended, that is part of it."""
+        """Note that these nodes lost what they had not flushed. Processes that ended are part of it."""
         for node_id in victims:
             self._unclean_ends[node_id] = self._cluster.nodes[node_id].unclean_ends
             self._out_of_sync.add(node_id)

@@ -1,1 +1,1 @@
-"""What a run says when it has ended: summary, tables, page."""
+"""The report of a run: summary, tables, page."""

@@ -1,4 +1,4 @@
-"""What a person sees of a fault run on a terminal: seed, faults, counts, findings, and the verdict last."""
+"""The report on a terminal: seed, faults, counts, findings, and the verdict last."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,12 +76,12 @@ class Result:
 
     @property
     def counted(self) -> str:
-        """What the verdict counts as acknowledged."""
+        """Name what the verdict counts as acknowledged."""
         return MEASURES.get(self.workload, USUAL).what
 
     @property
     def violations(self) -> Sequence[str]:
-        """What a simulated schedule's own checks found."""
+        """The findings of a simulated schedule's own checks."""
         return tuple(map(str, self.settings.get("violations", ())))
 
     @property
@@ -103,7 +103,7 @@ def print_start(console: Console, workload: str, seed: int, time_limit_s: float,
 
 
 def print_result(console: Console, result: Result) -> None:
-    """What one run had, what was found, and its verdict last; ``report.html`` says more."""
+    """Print a run's counts and findings, its verdict last; ``report.html`` says more."""
     for line in _counts(result):
         console.print(line, markup=False, highlight=False)
     if (longest := result.analysis.longest_unavailability) is not None:

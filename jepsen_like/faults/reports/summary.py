@@ -40,7 +40,7 @@ def write_summary(result: Result, path: Path) -> None:
 
 
 def build_summary(result: Result) -> dict[str, Any]:
-    """What the file holds: see above."""
+    """Build the content of the file: see above."""
     analysis, settings = result.analysis, result.settings
     overview = analysis.overview
     return {

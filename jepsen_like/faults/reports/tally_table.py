@@ -1,4 +1,4 @@
-"""What many fault runs say together, as tables of Markdown."""
+"""Many fault runs added up, as tables of Markdown."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -54,7 +54,7 @@ def _summaries(runs: Iterable[Run]) -> list[Mapping[str, Any]]:
 
 
 def _tiers(runs: Sequence[Run]) -> Iterator[str]:
-    """What is added up is that of the runs with a summary, except the runs themselves and the hours."""
+    """Add up the runs with a summary; runs and hours are those of all."""
     yield from _head(
         *("tier", "runs", *ENDINGS, "hours", "under faults", "faults"),
         *("operations", "acknowledged", "records read"),

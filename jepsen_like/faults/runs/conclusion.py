@@ -1,4 +1,4 @@
-"""What a run comes to: its history is checked, counted and analysed, and the files about it are written."""
+"""The conclusion of a run: its history is checked, counted and analysed, and its files are written."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -45,7 +45,7 @@ def conclude(directory: Path, check: Check | None = None) -> Result:
 
 
 def what_is_asked(plan: Plan) -> Asked:
-    """What a run with this plan must come to, beside what its clients do."""
+    """Return the conditions a run with this plan must meet, beside those of its clients."""
     moving = [fault for fault in plan.faults if fault.kind in KINDS and KINDS[fault.kind].moves_leaders]
     deposing = [fault for fault in moving if fault.target in (Target.CONTROLLER, Target.ALL)]
     return Asked(len(plan.faults), len(moving), len(deposing))

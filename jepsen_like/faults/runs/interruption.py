@@ -1,4 +1,4 @@
-"""What signals do to a run: SIGTERM unwinds it, the first Ctrl-C only ends its faults early."""
+"""Signals during a run: SIGTERM unwinds it, the first Ctrl-C only ends its faults early."""
 
 import signal
 import threading

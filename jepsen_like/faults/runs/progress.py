@@ -1,4 +1,4 @@
-"""What a run is doing while it goes on: a line every ten seconds, and one for each fault.
+"""The progress of a run: a line every ten seconds, and one for each fault.
 
 Times at the beginning of a line are those of the history. ``pykraft jepsen watch`` shows more.
 """
@@ -22,7 +22,7 @@ _NOBODY: Final = "-1"
 
 
 class Counted(Protocol):
-    """What is needed of a history: its clock, and how much it holds."""
+    """The part of a history that is needed here: its clock, and how much it holds."""
 
     @property
     def outcomes(self) -> Mapping[tuple[str, str], int]: ...
@@ -69,7 +69,7 @@ class Progress:
         self.say(stage)
 
     def note(self, event: Event) -> None:
-        """What the nemesis or the observer recorded."""
+        """Note an event of the nemesis or the observer."""
         with self._lock:
             if event.process == NEMESIS:
                 self._note_fault(event)

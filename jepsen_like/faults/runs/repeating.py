@@ -1,4 +1,4 @@
-"""What can be done with a run that is over: check it again, report it again, repeat it with fewer faults."""
+"""Work on a run that is over: check it again, report it again, repeat it with fewer faults."""
 
 from dataclasses import fields, replace
 from pathlib import Path

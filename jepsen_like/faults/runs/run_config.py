@@ -33,9 +33,9 @@ class RunError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class RunConfig:
-    """What one run is. ``nemesis`` chooses kinds (:func:`.choice.choose`), unless
-    there is a ``plan``. With ``bootstrap_servers`` a cluster is tested that somebody else runs, without
-    faults."""
+    """One run. ``nemesis`` chooses kinds (:func:`.choice.choose`), unless there is a ``plan``.
+
+    With ``bootstrap_servers`` it tests a cluster that somebody else runs, without faults."""
 
     workload: str = "append"
     nemesis: str = "signals"

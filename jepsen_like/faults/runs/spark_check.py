@@ -77,7 +77,7 @@ class Chunk(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a task found in a history. ``report`` is None if one of its lines is no event."""
+    """A task's result for a history. ``report`` is None if one of its lines is no event."""
 
     history: int
     report: Report | None

@@ -1,4 +1,4 @@
-"""What must hold of a source topic, and of what two queries have copied from it. Pure."""
+"""Checks of a source topic, and of the copies that two queries made of it. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What happens to the streaming queries and to their topics in a round: drawn from a seed.
+"""The plan of a round for the streaming queries and their topics, drawn from a seed.
 
 What happens to the brokers meanwhile is the business of :mod:`pykraft.jepsen_like.faults.nemeses`.
 """

@@ -1,4 +1,4 @@
-"""What a run has done and found."""
+"""A run's work and findings."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What was written where, as others read it: topics with confluent-kafka, Parquet with Spark's own reader."""
+"""Reads what was written as others would: topics with confluent-kafka, Parquet with Spark's own reader."""
 
 from __future__ import annotations
 

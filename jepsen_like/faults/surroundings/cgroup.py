@@ -100,7 +100,7 @@ class Cgroups:
             raise CgroupError(str(error)) from error
 
     def prefix(self, node_id: int) -> tuple[str, ...]:
-        """What precedes the command of a node's process, which is born in its groups."""
+        """Return the words before a node's command, so that its process is born in its groups."""
         groups = {self._cpu(node_id), self._memory(node_id)}
         join = " && ".join(f"echo $$ > '{group}/cgroup.procs'" for group in sorted(groups))
         return ("sh", "-c", f'{join} && exec "$@"', "sh")
@@ -116,7 +116,8 @@ class Cgroups:
             _write(self._cpu(node_id) / "cpu.cfs_quota_us", str(-1 if quota_us is None else quota_us))
 
     def limit_memory(self, node_id: int, limit_bytes: int | None) -> None:
-        """What counts is the node's own memory and the page cache of its files; the latter is given up first.
+        """Limit the node's own memory together with the page cache of its files, which is given up first.
+
         OSError if what the node needs now cannot be brought below the limit."""
         if self._hierarchies.is_unified:
             limit = "max" if limit_bytes is None else str(limit_bytes)

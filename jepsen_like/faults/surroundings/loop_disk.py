@@ -27,7 +27,7 @@ _THAW_TIMEOUT_S: Final = 30.0
 
 
 def why_unavailable() -> str | None:
-    """What keeps loop disks from working here; None if nothing is known to."""
+    """Return the reason why loop disks cannot work here, if one is known."""
     if os.geteuid() != 0:
         return "not root"
     if not os.path.exists("/dev/loop-control"):

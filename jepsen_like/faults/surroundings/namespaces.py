@@ -33,7 +33,7 @@ class NamespacesError(RuntimeError):
 
 
 def why_unavailable() -> str | None:
-    """What keeps namespaces from working here; None if nothing is known to."""
+    """Return the reason why namespaces cannot work here, if one is known."""
     if not hasattr(os, "geteuid") or os.geteuid() != 0:
         return "not root"
     return missing_commands("ip", "tc", "nft", "nsenter", "mount")
@@ -79,7 +79,7 @@ def address_for_the_run(node_id: int) -> str:
 
 
 def inside(node_id: int) -> tuple[str, ...]:
-    """What precedes a command that is to run in a node's network namespace, and is replaced by it.
+    """Return the words before a command that is to run in a node's network namespace, and replaces them.
 
     Not ``ip netns exec``: that makes a mount namespace, too, which would keep the file systems of all nodes
     mounted as long as its process lives.

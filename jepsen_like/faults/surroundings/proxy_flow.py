@@ -1,4 +1,4 @@
-"""What flows in one direction over one connection of the proxy, and when it arrives at the other end.
+"""Data in one direction of one connection of the proxy, and when it arrives at the other end.
 
 Decides how a broken link treats data: what is held back and for how long. Order is always kept. Reads
 clocks and chance of the loop that it is given, and does not know sockets.
@@ -40,7 +40,7 @@ class Crossing(Protocol):
 
 
 class Direction:
-    """What one sends to another, over all of their connections."""
+    """From one node to another, over all of their connections."""
 
     def __init__(self) -> None:
         self.state = WHOLE

@@ -60,7 +60,7 @@ class ShimError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class DiskState:
-    """What happens to calls on files at and below the directory ``prefix``. Sockets and pipes never suffer.
+    """Faults of calls on files at and below the directory ``prefix``. Sockets and pipes never suffer.
 
     ``probability`` in [0, 1] is that of each call. A call that is hit first takes ``..._delay_ms`` longer;
     then it fails with the number of an error, 0 being none. Writes fail with EIO, ENOSPC or EROFS, and with
@@ -126,7 +126,7 @@ class Shim:
         self._words[_MAGIC_WORD] = _MAGIC
 
     def environment(self) -> dict[str, str]:
-        """What the node's process needs in its environment."""
+        """Return the environment that the node's process needs."""
         before = os.environ.get("LD_PRELOAD", "")
         return {
             "LD_PRELOAD": f"{self._library} {before}".strip(),
@@ -224,7 +224,7 @@ class Shim:
 
 
 def why_unavailable() -> str | None:
-    """What keeps the shim from working here; None if nothing is known to."""
+    """Return the reason why the shim cannot work here, if one is known."""
     if not sys.platform.startswith("linux"):
         return "not Linux"
     if struct.calcsize("P") != _WORD_BYTES:

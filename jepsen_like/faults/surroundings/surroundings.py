@@ -1,4 +1,4 @@
-"""What surrounds the nodes of a cluster: addresses, links, clocks and disks that a nemesis can break.
+"""The nodes' surroundings: addresses, links, clocks and disks that a nemesis can break.
 
 :class:`Surroundings` is the bare one: processes on loopback, of which nothing but the processes themselves
 can be broken. The tiers derive from it: ``portable`` (no privileges: a proxy for each link, a preloaded
@@ -144,9 +144,9 @@ class Surroundings:
         shutil.rmtree(self.data_directory(directory, node_id), ignore_errors=True)
 
     def prefix(self, node_id: int) -> tuple[str, ...]:
-        """What precedes the command of a node's process, and is replaced by it: the pid is the node's."""
+        """Return the words before a node's command, which replaces them: the pid is the node's."""
         return ()
 
     def environment(self, node_id: int) -> Mapping[str, str]:
-        """What a node's process has in its environment besides the runner's."""
+        """Return the environment of a node's process, besides the runner's."""
         return self.shims[node_id].environment() if node_id in self.shims else {}

@@ -45,8 +45,9 @@ def label(event: Event, acks: Mapping[str, int]) -> str:
 
 
 def place(event: Event) -> str:
-    """What is waited for: of sends the partition; of transactions the coordinator of one client, which goes
-    on under its name in another life (``NAME.LIFE``); otherwise the operation on the key."""
+    """Return the place a client waits for: a send's partition, a transaction's client, else the key.
+
+    A client goes on under its name in another life (``NAME.LIFE``): its coordinator is the same."""
     if event.op == "send":
         return event.key or ""
     if event.op in TRANSACTION_ENDS:

@@ -1,4 +1,4 @@
-"""What has to be known of a whole history before its timeline can be drawn: one pass over it."""
+"""One pass over a whole history, before its timeline can be drawn."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -62,7 +62,7 @@ class Overview:
 
     @property
     def place_name(self) -> str:
-        """What clients wait for: see ``operations.place``."""
+        """Name the kind of place that clients wait for: see ``operations.place``."""
         names = {frozenset({"send"}): "partition", TRANSACTION_ENDS: "client"}
         return names.get(self.waited_on, "key")
 

@@ -21,7 +21,7 @@ class HistoryFollower:
 
     @property
     def left_bytes(self) -> int:
-        """What is written and not read yet."""
+        """The bytes that are written and not read yet."""
         try:
             return max(0, self._path.stat().st_size - self.position)
         except FileNotFoundError:

@@ -48,7 +48,7 @@ def build_fragment(run: LiveRun | None, directory: str) -> str:
 
 
 def build_main(run: LiveRun | None, directory: str) -> Element:
-    """What there is to see of a run; None: there is none in ``directory`` yet."""
+    """Build the page of a run; None: there is none in ``directory`` yet."""
     if run is None:
         return tag(
             "main", tag("h1", "Fault run"), tag("p", f"There is no run in {directory} yet.", class_="soft")
@@ -187,7 +187,7 @@ def _what(event: Event) -> str:
 
 
 def _outputs(run: LiveRun) -> list[Element]:
-    """What the nodes print, folded."""
+    """Show the nodes' output, folded."""
     tails = run.output_tails()
     if not tails:
         return []

@@ -1,4 +1,4 @@
-"""What is known of a run so far."""
+"""The state of a run so far."""
 
 import time
 from array import array
@@ -24,7 +24,7 @@ _QUIET_S: Final = 60.0
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What is read of ``summary.json``."""
+    """The part of ``summary.json`` that is read."""
 
     outcome: Literal["clean", "anomaly", "does not count"]
     anomalies: dict[str, int]
@@ -113,7 +113,7 @@ class LiveRun:
 
     @property
     def stage(self) -> str:
-        """What the run does."""
+        """The stage the run is at."""
         marks = self.overview.marks
         if (self.directory / PAGE).exists():
             return "finished"

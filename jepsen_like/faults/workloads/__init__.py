@@ -1,4 +1,4 @@
-"""What clients do to a cluster while faults are injected.
+"""Clients' work on a cluster while faults are injected.
 
 Every workload writes its requests and their responses to the history.
 """

@@ -1,4 +1,4 @@
-"""What both worlds run: a workload starts, runs under faults, and ends when all faults have ended.
+"""Common to both worlds: a workload starts, runs under faults, and ends when all faults have ended.
 
 Also the common parts of all workloads: their tasks, and the record of an operation with its outcome.
 """
@@ -62,7 +62,7 @@ class Workload(Protocol):
 
 
 class Played(Generic[C]):
-    """What every workload is made with: clients, its config, a seed, and the history that it writes."""
+    """The base of every workload: clients, its config, a seed, and the history that it writes."""
 
     def __init__(self, clients: OwnClients, config: C, seed: int, history: Recorder) -> None:
         self._clients = clients
@@ -144,7 +144,7 @@ async def recorded(
 
 
 def repeated_since(admin: OwnAdmin | None, before: int) -> dict[str, object] | None:
-    """What the history says of a change that was repeated since ``admin.repeats`` was ``before``."""
+    """Describe for the history that a change was repeated since ``admin.repeats`` was ``before``."""
     return None if admin is None or admin.repeats == before else {"repeated": admin.repeats - before}
 
 

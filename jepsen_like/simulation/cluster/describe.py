@@ -38,7 +38,7 @@ def describe_world(options: WorldOptions) -> str:
 
 
 def describe_record(model: Model, record: r.Record) -> str | None:
-    """What a record that is about to be applied to ``model`` changes; None if the story leaves it out."""
+    """Describe the change by a record that is about to be applied to ``model``; None: not for the story."""
     match record:
         case r.RegisterBrokerRecord():
             lost = {r.LogsLost.NOTHING: "nothing", r.LogsLost.TAIL: "a tail", r.LogsLost.ALL: "everything"}

@@ -319,7 +319,7 @@ class SimNode:
             self.world.failed(violation)
 
     def _stored_log_starts(self) -> dict[Replica, int]:
-        """What the newest process has stored. Nothing of it is on a disk that was replaced."""
+        """Return the log starts that the newest process has stored, none of them on a replaced disk."""
         replicas = () if self.parts.replicas is None else self.parts.replicas.table
         return {(one.topic, one.index, one.topic_id): one.log.stored_log_start_offset for one in replicas}
 

@@ -23,7 +23,7 @@ M = TypeVar("M", bound=Message)
 
 
 class Operation(Protocol):
-    """What a client does with the broker that it is connected to."""
+    """A client's operation on the broker that it is connected to."""
 
     __name__: str
 

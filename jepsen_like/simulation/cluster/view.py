@@ -93,7 +93,7 @@ class Cluster(Protocol):
 
 
 class TransactionFaults(Protocol):
-    """What becomes of the markers that a machine sends."""
+    """Faults of the markers that a machine sends."""
 
     async def exchange(
         self, send: Callable[..., Awaitable[Any]], sender: Any, node_id: int, due: Sequence[Any]

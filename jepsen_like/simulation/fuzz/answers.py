@@ -19,7 +19,7 @@ def encode_probe(number: int) -> bytes:
 
 
 def what_is_wrong(drawn: Drawn, head: bytes, size_bytes: int) -> str | None:
-    """What is wrong with the first answer behind a request, whose ``head`` is known; None if nothing is.
+    """Check the first answer behind a request, whose ``head`` is known; None if it is right.
 
     A damaged request may be one of another API or version: its answer is not read.
     """

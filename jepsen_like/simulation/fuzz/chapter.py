@@ -67,7 +67,7 @@ def a_node(seed: int) -> Iterator[tuple[FuzzedNode, NodeLog]]:
 
 @contextlib.contextmanager
 def without_old_garbage() -> Iterator[None]:
-    """What exists now is no work for the collector: the instrument itself would hold the loop."""
+    """Hide existing objects from the collector: the instrument itself would hold the loop."""
     gc.collect()
     gc.freeze()
     try:

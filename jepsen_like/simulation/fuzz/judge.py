@@ -36,7 +36,7 @@ _WAITS: Final = frozenset(
 
 
 def memory_limit(frame_bytes: int) -> int:
-    """What one request may take, in bytes."""
+    """Return the bytes that one request may take."""
     return 8 * frame_bytes + (32 << 20)
 
 

@@ -1,4 +1,4 @@
-"""What was played and found, and what the node says of it."""
+"""Counts and findings, and the node's own log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PASSING = 10
 
 @dataclass
 class Tally:
-    """What was played and found."""
+    """Counts and findings."""
 
     requests: int = 0
     answered: int = 0
@@ -47,7 +47,7 @@ class Tally:
 
 
 class NodeLog(logging.Handler):
-    """What the node has logged as an error or with a traceback, and why it has closed connections."""
+    """The errors and tracebacks that the node logs, and why it has closed connections."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -36,7 +36,7 @@ from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 
 @dataclass
 class Known:
-    """What exists on the node, or once did."""
+    """Names that exist on the node, or once did."""
 
     topics: list[str] = field(default_factory=list)
     topic_ids: list[Uuid] = field(default_factory=list)

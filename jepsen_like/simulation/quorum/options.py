@@ -1,4 +1,4 @@
-"""What a schedule of the quorum's simulation draws once: who there is, how fast things are."""
+"""The draws of a schedule of the quorum's simulation: who there is, how fast things are."""
 
 from dataclasses import dataclass
 

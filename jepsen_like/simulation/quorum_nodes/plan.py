@@ -1,4 +1,4 @@
-"""What a seed plans for whole quorum nodes, drawn before the first event.
+"""A seed's plan for whole quorum nodes, drawn before the first event.
 
 Each fault has its own source of chance, as in the plan of the cores (:mod:`.quorum.plan`); what it does to
 whom is decided when it strikes (:mod:`.nemesis`).

@@ -1,4 +1,4 @@
-"""What a history says of one compacted log: what was put into it, and what reads from its start found.
+"""The history of one compacted log: what was put into it, and what reads from its start found.
 
 ``put``        invoke: ``value`` is ``KEY=VALUE``, or ``KEY`` alone, which deletes the key; ``detail.number``
                counts the puts of a process. Each key has one writer, and values are unique. Answered with

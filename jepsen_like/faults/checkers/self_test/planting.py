@@ -1,4 +1,4 @@
-"""What the parts of the self-test share: a plant edits a clean history so that one guarantee is broken."""
+"""Shared by the parts of the self-test: a plant breaks one guarantee of a clean history."""
 
 from collections.abc import Callable, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the cluster runs with changes while it works: feature levels and brokers' configurations.
+"""Changes of a working cluster: feature levels and brokers' configurations.
 
 Only ``metadata.version`` is lowered: without eligible leader replicas less is promised than the checkers
 demand, and clients that use the levels of ``group.version`` and ``transaction.version`` end with an error if

@@ -85,8 +85,7 @@ def replicas(log_dir: Path) -> Iterator[Path]:
 
 
 def find_fault(directory: Path) -> str | None:
-    """What is wrong with the segments of a partition, by their bytes alone; None if nothing is. Of a log that
-    grows the last batch may be half written."""
+    """Return what is wrong with a partition's segments, by their bytes; the last batch may be incomplete."""
     expected, epoch = None, -1
     try:
         for segment in sorted(directory.glob("*.log")):

@@ -160,7 +160,7 @@ def _shown_ops(analysis: Analysis) -> set[str]:
 
 
 def op_names(overview: Overview) -> str:
-    """What clients wait for, in words."""
+    """Name the operations that clients wait for."""
     names = sorted(overview.waited_on)
     return ("sends" if names == ["send"] else ", ".join(names)) or "operations"
 

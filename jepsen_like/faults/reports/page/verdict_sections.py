@@ -78,7 +78,7 @@ def why_longest(result: Result) -> Element | None:
 
 
 def findings_section(result: Result) -> list[Element]:
-    """What was found with its examples, and everything else that was looked for."""
+    """Show the findings with examples, and everything else that was looked for."""
     counts = anomaly_counts(result)
     shown: list[Element] = [tag("h2", "Findings")]
     if result.findings:

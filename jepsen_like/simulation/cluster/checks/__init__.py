@@ -1,1 +1,1 @@
-"""What must hold in a simulated cluster."""
+"""Invariants of a simulated cluster."""

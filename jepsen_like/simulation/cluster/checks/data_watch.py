@@ -56,7 +56,7 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class Reference:
-    """What was committed of one partition, from ``start`` to ``end_offset`` (exclusive).
+    """The committed records of one partition, from ``start`` to ``end_offset`` (exclusive).
 
     ``leader_epoch``: of the first leader that committed it. A process in an older epoch holds records that
     were committed before, and these are no longer required. ``checked``: for each machine the process and
@@ -422,7 +422,7 @@ class DataWatch:
 
 
 def _without_faults(log: Log) -> AbstractContextManager[None]:
-    """What a leader commits while its directory fails must be known, too: it is answered."""
+    """Read without the disk's faults: what a leader commits meanwhile is answered, so it must be known."""
     return log.disk.without_faults() if isinstance(log.disk, MemoryDisk) else nullcontext()
 
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class _Seen(NamedTuple):
-    """What a coordinator in ``leader_epoch`` had committed, up to ``offset`` (exclusive)."""
+    """The commits known to a coordinator in ``leader_epoch``, up to ``offset`` (exclusive)."""
 
     leader_epoch: int
     offset: int

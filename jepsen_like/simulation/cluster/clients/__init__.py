@@ -1,1 +1,1 @@
-"""What administrators, clients and strangers do to a simulated cluster."""
+"""Administrators, clients and strangers of a simulated cluster."""

@@ -45,7 +45,7 @@ Replica = tuple[str, int]
 
 
 class Directories:
-    """What administrators ask for, and the checks at the end."""
+    """Administrators' requests about directories, and the checks at the end."""
 
     def __init__(self, world: World, requests: ClientRequests, settings: SettingsAdmin) -> None:
         self._world = world

@@ -1,1 +1,1 @@
-"""What breaks in a simulated cluster, and when."""
+"""The faults of a simulated cluster, and their times."""

@@ -1,1 +1,1 @@
-"""What must hold in every state of the Raft core."""
+"""Invariants of the Raft core, in every state."""

@@ -112,7 +112,7 @@ class LeaderCompleteness(Invariant):
 
 
 class StateMachineSafety(Invariant):
-    """What replicas commit are prefixes of one and the same sequence."""
+    """Commits of all replicas are prefixes of one and the same sequence."""
 
     name = "state machine safety"
     watches = (AdvanceHighWatermark,)

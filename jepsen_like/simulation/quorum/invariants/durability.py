@@ -1,4 +1,4 @@
-"""What must be on a disk before a replica may count on it. See :mod:`.checker`."""
+"""Durability: what must be on a disk before a replica may count on it. See :mod:`.checker`."""
 
 from bisect import bisect_left
 

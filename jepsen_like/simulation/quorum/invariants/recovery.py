@@ -1,4 +1,4 @@
-"""What a voter that has lost records must not do, and what it must hold once it has recovered.
+"""A voter that has lost records: what it must not do, and what it must hold once it has recovered.
 
 The simulated world knows the losses, since it caused them; what the replica believes is not used. See
 :mod:`.checker`.

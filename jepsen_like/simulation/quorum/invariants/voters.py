@@ -1,4 +1,4 @@
-"""What must hold while the voters change (KIP-853; Raft thesis §4). See :mod:`.checker`."""
+"""Safety while the voters change (KIP-853; Raft thesis §4). See :mod:`.checker`."""
 
 from pykraft.jepsen_like.simulation.quorum.invariants.history import History, Invariant, ReplicaView, keys_of
 from pykraft.quorum.core.effects import AppendLeaderChange, AppendVoters, Effect
