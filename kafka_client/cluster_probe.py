@@ -77,7 +77,7 @@ class ClusterProbe:
         self._connections: dict[int, Connection] = {}
 
     def topic(self, node_id: int, topic: str, timeout_ms: int = PROBE_TIMEOUT_MS) -> TopicView | None:
-        """What this broker knows of the topic; None if it does not answer in time."""
+        """Return this broker's view of the topic; None if it does not answer in time."""
         request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=False)
         response = self._call(node_id, request, timeout_ms)
         if response is None:

@@ -111,7 +111,7 @@ class TopicDeletedError(DataLossError):
 
 
 class TransactionError(KafkaError):
-    """What stands in the way of a transaction."""
+    """A transaction cannot go on."""
 
 
 class AbortableError(TransactionError):

@@ -1,4 +1,4 @@
-"""What the families of operations of :class:`~pykraft.kafka_client.admin.client.Admin` stand on."""
+"""The base of the families of operations of :class:`~pykraft.kafka_client.admin.client.Admin`."""
 
 from __future__ import annotations
 

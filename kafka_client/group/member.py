@@ -73,7 +73,7 @@ class GroupMember:
 
     @property
     def owned(self) -> frozenset[TopicPartition]:
-        """What the member believes it owns at this moment."""
+        """The partitions that the member believes it owns now."""
         return frozenset(self._ownership.held())
 
     @property

@@ -1,4 +1,4 @@
-"""What a group member believes it owns, and until when.
+"""A group member's belief of what it owns, and until when.
 
 This is a lease, like a broker's: it ends on the member's own clock before the coordinator can have given the
 partitions to another member, even if the member is never told. Only requests that were answered without an

@@ -1,4 +1,4 @@
-"""What a group member reads: where it stands in each partition that it owns, and the records from there on.
+"""A group member's reading: its position in each partition it owns, and the records from there on.
 
 A position belongs to one assignment of a partition: another member may have read, and committed, before the
 next one. What a partition answers counts only while it is owned and the position is still the one that was
@@ -53,7 +53,7 @@ class PolledRecords:
 
 @dataclass(frozen=True, slots=True)
 class _Read:
-    """What ``fetcher`` has read from ``position`` on."""
+    """Records that ``fetcher`` has read from ``position`` on."""
 
     fetcher: PartitionFetcher
     position: int

@@ -1,4 +1,4 @@
-"""What a producer collects and sends: batches of records, each batch with one outcome.
+"""A producer's batches: records that are sent together and have one outcome.
 
 A batch knows whether a request may have written it. It gets its sequence when it is first sent and keeps it
 through every retry; only a batch that is certainly not in the log may get another (KIP-98).

@@ -1,4 +1,4 @@
-"""What the parts of a producer share about its transaction.
+"""A producer's transaction, as its parts share it.
 
 Who writes, by which rules, which partitions take part, and what went wrong. By the rules of
 ``transaction.version`` 2 (KIP-890) a leader puts its partition into the transaction when it is written to,
