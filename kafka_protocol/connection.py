@@ -36,7 +36,7 @@ _API_KEY_BYTES = 2
 
 
 class Link(Protocol):
-    """What a connection needs of its transport (``runtime.tcp.StreamConnection``)."""
+    """A connection's transport (``runtime.tcp.StreamConnection``)."""
 
     def write(self, chunks: Sequence[Chunk]) -> None: ...
     def close(self) -> None: ...
@@ -70,7 +70,7 @@ class RequestHandler(Protocol):
 
 
 class Holdable(Protocol):
-    """What can be held up before it is handled, and tried again: the current frame of a :class:`Connection`.
+    """The current frame of a :class:`Connection`: it can be held before it is handled, and tried again.
 
     ``held_since_ms``: since when it has been held, by its handler's clock, or None.
     """

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ConfigResourceType(IntEnum):
-    """What a configuration belongs to."""
+    """The kind of resource that a configuration belongs to."""
 
     UNKNOWN = 0
     TOPIC = 2
@@ -17,7 +17,7 @@ class ConfigResourceType(IntEnum):
 
 
 class ConfigOperation(IntEnum):
-    """What an incremental change does to a key."""
+    """An incremental change of a key."""
 
     SET = 0
     DELETE = 1
@@ -47,7 +47,7 @@ class ElectionType(IntEnum):
 
 
 class UpgradeType(IntEnum):
-    """What may happen to a feature's level."""
+    """The changes of a feature's level that a request allows."""
 
     UPGRADE = 1
     SAFE_DOWNGRADE = 2

@@ -26,7 +26,7 @@ CORRELATION_ID = struct.Struct(">i")
 
 @dataclass(slots=True)  # not frozen: one is made for each request, and frozen ones take three times as long
 class RequestHeader:
-    """What precedes every request. ``api_key`` and ``api_version`` are as sent and may be unknown."""
+    """The header of every request. ``api_key`` and ``api_version`` are as sent and may be unknown."""
 
     api_key: int
     api_version: int

@@ -63,7 +63,7 @@ class EncodedRecords(NamedTuple):
 
 
 class BatchFields(TypedDict, total=False):
-    """What the header of a batch says beside what its records do; :func:`seal_batch` has the defaults."""
+    """Fields of a batch header that do not follow from its records; :func:`seal_batch` has the defaults."""
 
     base_offset: int
     leader_epoch: int
@@ -192,7 +192,7 @@ def read_records(
 def decompress_records(
     batch: Buffer, header: BatchHeader, *, max_bytes: int = MAX_DECOMPRESSED_BYTES
 ) -> bytes:
-    """What follows the header of a batch, decompressed. :class:`ProtocolError` as :func:`decode_batch`."""
+    """Decompress the records behind a batch's header. :class:`ProtocolError` as :func:`decode_batch`."""
     if header.magic != records.MAGIC:
         raise corrupt_batch(f"magic {header.magic}")
     if not records.HEADER_BYTES <= header.size_bytes <= len(batch):

@@ -61,8 +61,9 @@ Places = tuple[int, int]
 
 
 class RecordRules(NamedTuple):
-    """What a topic requires of each record. Times are deltas to the batch's base timestamp, both ends
-    inclusive; ``exempt_delta`` is the delta that means that a record has no timestamp.
+    """A topic's rules for each record. Times are deltas to the base timestamp, both ends inclusive.
+
+    ``exempt_delta`` is the delta that means that a record has no timestamp.
     """
 
     requires_keys: bool

@@ -40,7 +40,7 @@ _PARTS_PER_SLICE = 1_000
 
 
 class Body(bytearray):
-    """What a whole message is encoded into. Elements that are already encoded are inserted at the end."""
+    """A buffer for a whole message. Elements that are already encoded are inserted at the end."""
 
     __slots__ = ("_insertions",)
 

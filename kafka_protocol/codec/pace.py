@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 def at_once(work: Generator[None, None, T]) -> T:
-    """What ``work`` returns, without a pause: for what is small."""
+    """Run ``work`` without a pause and return its result: for what is small."""
     try:
         while True:
             next(work)
@@ -60,7 +60,7 @@ MAX_LISTS: Final = 20_000
 
 
 class ItemCount:
-    """What is left of the arrays of a message, and of the elements that all of them may have together."""
+    """The room left for a message's arrays, and for the elements of all of them together."""
 
     __slots__ = ("_left", "_lists", "_most")
 

@@ -56,7 +56,7 @@ _REPLICA_STATE = TaggedStruct(tables.FetchRequest, "replica_state", "replica_id"
 
 
 class FetchPartition(NamedTuple):
-    """What the request asks of one partition. Absent fields keep the protocol's defaults."""
+    """A request's fields for one partition. Absent ones keep the protocol's defaults."""
 
     partition: int
     current_leader_epoch: int

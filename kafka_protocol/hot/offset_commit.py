@@ -120,7 +120,7 @@ def parse_offset_commit(body: memoryview, position: int, version: int) -> Commit
 
 
 class UsualCommit:
-    """What a client commits again and again: one partition, without metadata. Only its offset changes.
+    """A commit that a client repeats: one partition, without metadata. Only its offset changes.
 
     Made from one request, it recognizes those that differ from it in nothing else, without parsing them.
     """

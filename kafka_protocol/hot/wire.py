@@ -1,4 +1,4 @@
-"""What the hand-written codecs share: layouts taken from the message tables, strings, counts, tags.
+"""Shared by the hand-written codecs: layouts taken from the message tables, strings, counts, tags.
 
 A layout is a run of fixed fields as a message table has them at a version, so that a hand-written codec names
 fields and never counts bytes. Everything works on a position in a whole frame; lengths are checked before
