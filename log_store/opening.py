@@ -19,8 +19,9 @@ from pykraft.runtime.disk import Disk
 
 @dataclass(frozen=True, slots=True)
 class LogParts:
-    """What :class:`Log` is made of. ``is_durable``: even the names of the files are. ``whole_from``: where
-    the first of those segments begins that follow each other without a gap.
+    """The parts of a :class:`Log`. ``is_durable``: even its files' names are.
+
+    From ``whole_from`` on, segments follow each other without a gap.
     """
 
     segments: tuple[Segment, ...]

@@ -72,7 +72,7 @@ def read_slice(
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """What a walk must find: batches up to the end of the log, without gaps unless compaction left them.
+    """The range of a walk: batches up to the end of the log, without gaps unless compaction left them.
 
     ``log_end`` is asked again for each batch, since the log may grow meanwhile.
     """

@@ -51,7 +51,7 @@ class Unflushed:
         return True
 
     def flush_begins(self) -> None:
-        """What is appended from now on waits for the next flush."""
+        """Let what is appended from now on wait for the next flush."""
         self._waits = False
 
     def flushed(self, flushed_offset: int) -> None:

@@ -1,4 +1,4 @@
-"""What of a log is clean, what may be compacted now, and whether that is worth a round.
+"""A log's clean part, the part that may be compacted now, and whether that is worth a round.
 
 Pure. A log is clean below the offset that its last round reached. From there on it is dirty, and whole
 segments of that may be compacted: those below the active one that are committed, flushed, and older than

@@ -84,7 +84,7 @@ def _index_bytes(size_bytes: int, config: LogConfig) -> int:
 
 
 class Step(NamedTuple):
-    """What was done since the last one: bytes read and written, records looked at."""
+    """Work since the last step: bytes read and written, records looked at."""
 
     io_bytes: int
     records: int
@@ -153,7 +153,7 @@ class CleaningRound:
 
     @property
     def end_offset(self) -> int:
-        """What the round has made clean, exclusive, when it is complete."""
+        """The exclusive end of what the round has made clean, when it is complete."""
         return max(self._first_dirty_offset, self._newest.end_offset)
 
     def steps(self) -> Iterator[Step | Replacement]:

@@ -1,4 +1,4 @@
-"""What compaction leaves of one batch: all of it, some records, its empty header, or nothing.
+"""The compaction of one batch: all of it stays, some records, its empty header, or nothing.
 
 A record stays if it is the newest with its key, or lies beyond the offset map. A tombstone stays until the
 delete horizon of its batch, which the first round sets that leaves it (KIP-534): until then a reader that is
@@ -101,7 +101,7 @@ class Kept:
         self._ends.append(span.end)
 
     def rest(self, index: int) -> bytes:
-        """What follows the time of one of them."""
+        """Return the bytes behind a record's time."""
         return self.body[self._rests[index] : self._ends[index]]
 
 
@@ -116,7 +116,7 @@ class BatchFilter:
     delete_retention_ms: int
 
     def filter(self, header: BatchHeader, batch: bytes) -> Work:
-        """What stays of the next batch, which is whole: ``batch`` itself if nothing changes."""
+        """Compact the next batch, which is whole; return ``batch`` itself if nothing changes."""
         kept = yield from self._filter(header, batch)
         if kept is None and self.producers.need(header):
             return batch if header.record_count == 0 else empty_batch(header)

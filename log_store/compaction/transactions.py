@@ -52,7 +52,7 @@ class TransactionScan:
 
 
 class CleanedTransactions:
-    """What one pass over a log has seen of its transactions."""
+    """The transactions that one pass over a log has seen."""
 
     def __init__(self, aborted: Iterable[AbortedTransaction]) -> None:
         self._coming = deque(sorted(aborted, key=lambda transaction: transaction.first_offset))

@@ -1,4 +1,4 @@
-"""What compaction may read of a log, and how its result takes the place of segments."""
+"""A log's side of compaction: what it may read, and how its result takes the place of segments."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Compacting(LogState):
     def find_cleanable(
         self, cleaned_offset: int | None, *, limit_offset: int, now_ms: int
     ) -> Cleanable | None:
-        """What may be compacted. ``cleaned_offset``: what the last round reached (None: there was none).
+        """Find the segments to compact. ``cleaned_offset``: the last round's end (None: there was none).
 
         Nothing at or above ``limit_offset`` (the high watermark) is touched, and nothing that is not flushed:
         what supersedes a record must be as durable as its removal. None while the age of a segment is not

@@ -1,4 +1,4 @@
-"""What goes at either end of a log: truncation at its end, retention and deleted records at its start."""
+"""Cuts at either end of a log: truncation at its end, retention and deleted records at its start."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a flush covers. The one part of a log that may run in a thread beside appends."""
+"""Flushes of a log: the one part that may run in a thread beside appends."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from pykraft.log_store.timestamps import LatestLookup, TimeLookup
 
 
 class Reading(LogState):
-    """What is stored between log start and log end, found by offset, by time and by leader epoch."""
+    """Finds stored records between log start and log end, by offset, by time and by leader epoch."""
 
     def read(
         self, offset: int, max_bytes: int, *, end_offset: int | None = None, at_least_one: bool = True

@@ -1,4 +1,4 @@
-"""What a log knows of itself, and its list of segments: each of the other modules of :mod:`.log` works on it.
+"""The state of a log, and its list of segments: each of the other modules of :mod:`.log` works on it.
 
 The tuple of segments is swapped whole, so that a flush in a thread sees the old or the new one."""
 

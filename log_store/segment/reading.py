@@ -1,4 +1,4 @@
-"""What is found in a segment: a batch by its offset, an offset by a time, the end of what is stored.
+"""Look-ups in a segment: a batch by its offset, an offset by a time, the end of what is stored.
 
 Each index entry that a look-up uses is checked against the batch that it leads to."""
 
