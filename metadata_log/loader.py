@@ -40,7 +40,7 @@ class LocalController(Protocol):
     """The controller of this node, active or standby."""
 
     def take_committed(self, batch: CommittedBatch) -> tuple[MetadataImage, Changes] | None:
-        """What the controller computed when it appended this batch; None if it did not append it."""
+        """Return the controller's result from when it appended this batch; None if it did not."""
         ...
 
     def handle_commit(self, batches: Sequence[CommittedBatch], image: MetadataImage) -> None:

@@ -36,7 +36,7 @@ class ConfigResourceType(IntEnum):
 
 
 class LogsLost(IntEnum):
-    """What a broker may have lost of its logs since its previous incarnation."""
+    """A broker's possible losses of its logs since its previous incarnation."""
 
     NOTHING = 0
     """The broker had flushed everything when it stopped."""
@@ -147,7 +147,7 @@ class PartitionRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionChangeRecord:
-    """What changed in a partition. Raises the partition epoch, and the leader epoch if it names a leader.
+    """A change of a partition. Raises the partition epoch, and the leader epoch if it names a leader.
 
     ``directories``: of the replicas after the change, in their order. If it is None, replicas that stay keep
     theirs, and new ones have none yet.

@@ -93,7 +93,7 @@ class RefusedValues:
 
 
 class TopicOverrides:
-    """What topics set, with the last good value in place of one that this version refuses."""
+    """Topics' own configs, with the last good value in place of one that this version refuses."""
 
     def __init__(self) -> None:
         self._of_topics_with_refused: dict[str, Mapping[str, str]] = {}

@@ -40,7 +40,7 @@ class SnapshotWriter(Protocol):
 
 
 class SnapshotQuorum(Protocol):
-    """What the generator needs of the quorum."""
+    """The generator's view of the quorum."""
 
     def start_snapshot(self, end_offset: int, append_time_ms: int) -> SnapshotWriter | None:
         """Start a snapshot; None if there already is one of this offset or a later one."""

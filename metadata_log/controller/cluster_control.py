@@ -92,7 +92,7 @@ def handle_register_broker(
 
 
 def _logs_lost(known: BrokerRegistration | None, request: RegisterBrokerRequest) -> LogsLost:
-    """What a new incarnation may have lost of its predecessor's logs.
+    """Return what a new incarnation may have lost of its predecessor's logs.
 
     The directories of replicas may not be recorded, so one missing directory means that all logs may be lost
     whose directory is not known (:mod:`.elections`).

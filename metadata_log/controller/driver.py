@@ -91,7 +91,7 @@ CLAIM_MS = 500
 
 
 class QuorumPort(DescribedQuorum, Protocol):
-    """What the controller needs of the quorum."""
+    """The controller's view of the quorum."""
 
     @property
     def leader(self) -> LeaderAndEpoch: ...
@@ -122,7 +122,7 @@ def _in_parts(
 
 
 async def _in_turns(work: Generator[None, None, T], turn: asyncio.Lock | None = None) -> T:
-    """What ``work`` returns; other work runs between its slices, and those who share a lock take turns."""
+    """Run ``work`` in slices, between which others run; those who share a lock take turns."""
     while True:
         try:
             next(work)
@@ -229,7 +229,7 @@ class ControllerDriver:
     # Calls of the quorum and the loader
 
     def take_committed(self, batch: CommittedBatch) -> tuple[MetadataImage, Changes] | None:
-        """What this controller computed when it appended the batch; None if it did not append it."""
+        """Return the result computed when the batch was appended here; None if it was appended elsewhere."""
         if self._epoch is not None and batch.epoch != self._epoch:
             # Another leader's batch was committed before this driver was told that it no longer leads.
             self._resign()

@@ -100,8 +100,9 @@ def handle_update_features(
 
 
 def build_min_isr_records(image: MetadataImage, config: ControllerConfig) -> list[Record]:
-    """What Kafka changes when a cluster begins to keep eligible leader replicas: ``min.insync.replicas``, on
-    which they depend, is then the same on all brokers.
+    """Set ``min.insync.replicas`` alike on all brokers once a cluster keeps eligible leader replicas.
+
+    Kafka does so, too: they depend on it.
     """
     kind = ConfigResourceType.BROKER
     records: list[Record] = []

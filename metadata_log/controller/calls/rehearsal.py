@@ -1,4 +1,4 @@
-"""What a request that only validates would do: decided like any other, on an image that nobody else sees.
+"""A request that only validates is decided like any other, on an image that nobody else sees.
 
 A request in parts (:mod:`.request_parts`) needs it, since a later part is decided on what the earlier ones
 have made, for example on the names of their topics.

@@ -1,4 +1,4 @@
-"""What the parts of a client's request are: one row for each request with a list.
+"""Parts of a client's request: one row for each request with a list.
 
 A row says which of the request's lists are split, what succeeds or fails alone (a unit), which units are the
 same, and what one costs. The splitting itself is in :mod:`.request_parts`.
