@@ -28,7 +28,7 @@ def is_users(error: OSError) -> bool:
 
 
 def describe(error: OSError, path: str | None = None) -> str:
-    """What is wrong with which path and, if that is known, what helps. ``path``: of an error without one."""
+    """Describe an error, its path and, if known, a remedy. ``path``: for an error without one."""
     if error.errno is None:
         return str(error)
     named = error.filename if isinstance(error.filename, str) else path

@@ -23,7 +23,7 @@ from pykraft.node.run import run_nodes
 
 
 class PlainStart(NamedTuple):
-    """What a command line asks for."""
+    """A start as its command line asks for it."""
 
     properties_file: str
     overrides: Mapping[str, str]
@@ -31,7 +31,7 @@ class PlainStart(NamedTuple):
 
 
 def read_plainly(arguments: Sequence[str]) -> PlainStart | None:
-    """What follows ``server start``; None if it is more than a file and well-formed options."""
+    """Read the words after ``server start``; None if they are more than a file and well-formed options."""
     files: list[str] = []
     overrides: dict[str, str] = {}
     supervisor_fd: int | None = None

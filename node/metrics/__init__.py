@@ -1,1 +1,1 @@
-"""What a node tells Prometheus of itself: the metrics, how they are read, and their text."""
+"""A node's metrics for Prometheus: how they are read, and their text."""

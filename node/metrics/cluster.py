@@ -54,7 +54,7 @@ def _leader(scrape: Scrape) -> float:
 
 
 def _replica_lags(scrape: Scrape) -> Iterable[Sample]:
-    """What each replica lacks; only on the leader."""
+    """Measure the lag of each replica; only on the leader."""
     quorum = scrape.quorum
     if quorum is None or quorum.leader_id != scrape.node.config.node_id:
         return

@@ -34,7 +34,7 @@ _BOUNDS: Final = [repr(2**n / 1000) for n in range(FIRST_BUCKET, BUCKETS - 1)] +
 
 
 class _Families(Collector):
-    """What was read of a node, and what prometheus_client itself knows of the process."""
+    """The families read of a node, and prometheus_client's own of the process."""
 
     def __init__(self, families: Sequence[Family]) -> None:
         self._families = families

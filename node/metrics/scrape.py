@@ -1,4 +1,4 @@
-"""What the metrics of one scrape are read from: a node, and counts that several of them share."""
+"""The sources of one scrape's metrics: a node, and counts that several of them share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every answer over HTTP has in common: who may ask, and what a browser may do with it.
+"""Rules for every answer over HTTP: who may ask, and what a browser may do with it.
 
 A browser on this machine or in this network must not act here for a page of a stranger.
 """
@@ -36,7 +36,7 @@ _NO_PAGE: Final = "This request comes from a page of another site.\n"
 
 
 async def guarded(app: web.Application, names: Iterable[str], **options: Any) -> web.AppRunner:
-    """What serves ``app`` to those who ask for one of its ``names``, set up. ``options`` of the runner."""
+    """Set up a runner that serves ``app`` under its ``names`` only. ``options`` are the runner's."""
     app.middlewares.insert(0, _guard(AllowedHosts(names)))
     runner = web.AppRunner(app, access_log=None, **options)
     await runner.setup()
@@ -46,7 +46,7 @@ async def guarded(app: web.Application, names: Iterable[str], **options: Any) ->
 
 
 class _Asked(web.Request):
-    """What is asked. Every answer passes through it, also those that aiohttp makes by itself."""
+    """A request through which every answer passes, also those that aiohttp makes by itself."""
 
     async def _prepare_hook(self, response: web.StreamResponse) -> None:
         response.headers.update(_HEADERS)

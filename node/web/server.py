@@ -94,7 +94,7 @@ class WebServer:
 
 
 def _log_failure(error: BaseException) -> None:
-    """What is only shown does not end the node."""
+    """Log an error; it does not end the node, since metrics and console only show."""
     logger.error("metrics and console are not served: %s", error, exc_info=error)
 
 

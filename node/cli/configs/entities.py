@@ -1,4 +1,4 @@
-"""What a configuration belongs to, in the words of kafka-configs; which of them exist."""
+"""Entities with configurations, in the words of kafka-configs; which of them exist."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ def setting_option(name: str, key: str, **attributes: Any) -> Callable[[FC], FC]
 
 
 def given_settings() -> dict[str, str]:
-    """What the command line of the running command sets through :func:`setting_option`."""
+    """Return the settings that the running command was given through :func:`setting_option`."""
     given: dict[str, str] = click.get_current_context().meta.get(_SETTINGS, {})
     return given
 

@@ -66,7 +66,7 @@ class LineReader:
         )
 
     def _split(self, text: bytes, separator: bytes, what: str, number: int) -> tuple[bytes | None, bytes]:
-        """What is before the separator, and the rest."""
+        """Split at the separator: what is before it, and the rest."""
         before, found, after = text.partition(separator)
         if found:
             return before, after

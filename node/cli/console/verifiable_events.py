@@ -41,7 +41,7 @@ def named_partitions(partitions: Iterable[TopicPartition]) -> list[dict[str, obj
 
 
 def java_exception(error: LibrdkafkaError) -> str:
-    """What a Java object would say of its class: ``class org.apache.kafka.common.errors.TimeoutException``."""
+    """Name the error's class as Java would: ``class org.apache.kafka.common.errors.TimeoutException``."""
     code = error.code()
     if code in _CLASSES:
         return f"class {_PACKAGE}.{_CLASSES[code]}"

@@ -35,7 +35,7 @@ BOOTSTRAP_VARIABLE = "PYKRAFT_BOOTSTRAP_SERVER"
 
 
 def summary(state: DevState, topics: Sequence[str] = (), how_to_stop: str = "") -> Iterator[str]:
-    """What is printed of a cluster that is ready, line by line."""
+    """Describe a cluster that is ready, line by line."""
     if len(state.nodes) > 1 and len({node.process_id for node in state.nodes}) > 1:
         for node in state.nodes:
             yield f"{_name(f'Node {node.id}')}: {node.address}, process {node.process_id}"
@@ -77,7 +77,7 @@ class DevOptions:
     ready_fd: int | None
 
     def to_arguments(self) -> list[str]:
-        """What the command line of a detached cluster says of them."""
+        """Return the options as arguments for the command line of a detached cluster."""
         named = {"--nodes": self.nodes, "--host": self.host, "--port": self.port}
         arguments = [text for option, value in named.items() for text in (option, str(value))]
         arguments += ["--no-http"] if self.http_port is None else ["--http-port", str(self.http_port)]

@@ -1,9 +1,8 @@
-"""What is known of a running development cluster: what its summary shows, and what a detached one leaves
-behind for ``pykraft dev status``, ``stop`` and ``logs``.
+"""A running development cluster: its summary, and the traces a detached one leaves.
 
-A detached cluster has a directory of its own under ``~/.local/state/pykraft/dev`` (``XDG_STATE_HOME``), which
-it holds by a lock as long as it runs: so whether it runs is never guessed from a process id, which another
-process may have by now.
+``pykraft dev status``, ``stop`` and ``logs`` use them. A detached cluster has a directory of its own under
+``~/.local/state/pykraft/dev`` (``XDG_STATE_HOME``), which it holds by a lock as long as it runs: so whether
+it runs is never guessed from a process id, which another process may have by now.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""What ``pykraft dump-log`` reads beside logs: checkpoints, topic ids, aborted transactions, and what an index
-entry leads to.
-"""
+"""Files beside logs for ``pykraft dump-log``: checkpoints, topic ids, aborted transactions, indexes."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ def batch_line(found: FoundBatch) -> str:
 
 
 def record_line(header: BatchHeader, record: Record, marker: Marker | None) -> str:
-    """What is known of a record without its content; of a control record, all of it."""
+    """Describe a record without its content; a control record with it."""
     sequence = NO_SEQUENCE
     if header.base_sequence >= 0:
         sequence = (header.base_sequence + record.offset - header.base_offset) & _SEQUENCE_MASK

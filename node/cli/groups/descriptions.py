@@ -23,7 +23,7 @@ _COLUMN: Final = 15
 
 @dataclass(frozen=True, slots=True)
 class _OffsetRow:
-    """What is known of one partition of a group. None: nothing."""
+    """A group's offset in one partition. None: not known."""
 
     group_id: str
     partition: TopicPartition

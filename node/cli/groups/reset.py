@@ -44,8 +44,9 @@ class ResetError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """What the options say. ``since_ms`` is of ``--to-datetime`` and ``--by-duration``; ``plan`` has the
-    offsets of ``--from-file`` by group. ``topics`` None: all that the group has offsets of.
+    """The reset that the options ask for. ``topics`` None: all that the group has offsets of.
+
+    ``since_ms`` is of ``--to-datetime`` and ``--by-duration``; ``plan`` is ``--from-file``, by group.
     """
 
     scenario: str

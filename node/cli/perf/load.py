@@ -1,4 +1,4 @@
-"""What a load test sends, where and when: payloads, partitions and pacing. Pure: time and randomness come in."""
+"""The load of a test: payloads, partitions and pacing. Pure: time and randomness come in."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class PerfReader:
                 click.echo(stats.total_line(start, end, now_ms, self._rebalances.total_ms))
 
     def metrics(self) -> Metrics:
-        """What was read."""
+        """Return the counts of what was read."""
         return {
             (_FETCHES, "records-consumed-total"): self._stats.records,
             (_FETCHES, "bytes-consumed-total"): self._stats.bytes,

@@ -31,7 +31,7 @@ _SILENCE_MS: Final = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is sent; ``transaction_duration_ms`` after its begin a transaction is committed."""
+    """The load; ``transaction_duration_ms`` after its begin a transaction is committed."""
 
     topic: str
     payloads: Payloads

@@ -1,4 +1,4 @@
-"""What the performance tools measure and print, as pure functions of samples and times.
+"""Figures of the performance tools, and their lines, as pure functions of samples and times.
 
 The lines have the wording, the columns and the decimals of kafka-producer-perf-test and
 kafka-consumer-perf-test 4.3, so that whatever parses those reads these. Times are milliseconds of one

@@ -1,1 +1,1 @@
-"""What commands of several families use: options, properties, clients, errors, patterns."""
+"""Shared by commands of several families: options, properties, clients, errors, patterns."""

@@ -139,7 +139,7 @@ def compact_json(value: object) -> str:
 
 
 def print_done(text: str, **done: object) -> None:
-    """What a command has done: a sentence, or in JSON an object with these keys."""
+    """Print that a command is done: a sentence, or in JSON an object with these keys."""
     if wants_json():
         print_json(done)
     else:

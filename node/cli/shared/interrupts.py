@@ -31,7 +31,7 @@ def exit_status(interrupt: KeyboardInterrupt) -> int:
 
 
 class StopRequest:
-    """What :func:`stop_request` has noted."""
+    """A signal that :func:`stop_request` has noted."""
 
     def __init__(self) -> None:
         self.signal: int | None = None

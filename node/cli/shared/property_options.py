@@ -45,11 +45,11 @@ class ToolProperties:
         return value == "true"
 
     def separator(self, name: str, default: str) -> bytes:
-        """What is printed between two parts, as UTF-8."""
+        """Return the text between two parts of the output, as UTF-8."""
         return self._given.get(name, default).encode()
 
     def delimiter(self, name: str, default: str) -> bytes:
-        """What tells two parts of a line apart: as :meth:`separator`, and not empty."""
+        """Return what separates two parts of a line: like :meth:`separator`, but never empty."""
         value = self.separator(name, default)
         if not value:
             raise click.UsageError(f"{self._option} {name} is empty")

@@ -52,7 +52,7 @@ class ToolError(click.ClickException):
 
 
 def failure(what: str, error: KafkaError) -> ToolError:
-    """What could not be done, and the reason. The log at DEBUG tells more, as the message says."""
+    """Build the error of a failed step, with the reason. The log at DEBUG tells more, as the message says."""
     logger.debug(what, exc_info=error)
     return ToolError(f"{what}: {error.message}. Enable debug logging for additional detail.")
 

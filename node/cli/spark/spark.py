@@ -56,5 +56,5 @@ def spark_session(app_name: str, master: str) -> Iterator[SparkSession]:
 
 
 def print_count(records: int) -> None:
-    """What a job did that takes what is there."""
+    """Print the count of a job that takes what is there."""
     click.echo(f"{records:,} records" if records else "there was nothing new")

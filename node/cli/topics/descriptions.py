@@ -25,8 +25,9 @@ _FILTERS: Final = ("under_replicated", "unavailable", "under_min_isr", "at_min_i
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What is shown: ``filters``, those partitions for which one of them holds, without the line of their
-    topic; no filters: all. ``with_overrides``: the lines only of topics that have configurations.
+    """The choice of lines. ``with_overrides``: topics' lines only, if they have configurations.
+
+    ``filters``: only partitions for which one of them holds, without the line of their topic; none: all.
     """
 
     filters: tuple[str, ...]
@@ -109,7 +110,7 @@ def describe_topics(
 
 
 def _configs(client: AdminClient, topic: str) -> tuple[dict[str, str | None], int]:
-    """What is not at its default, wherever it was set; and ``min.insync.replicas`` in any case."""
+    """Return the configs that are not at their default, wherever set; ``min.insync.replicas`` in any case."""
     entries = client.describe_configs(ConfigResourceType.TOPIC, topic)
     changed = {it.name: it.value for it in entries if it.source is not ConfigSource.DEFAULT_CONFIG}
     min_isr = next((it.value for it in entries if it.name == _MIN_ISR), None)

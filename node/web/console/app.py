@@ -177,7 +177,7 @@ class Console:
         return result
 
     def _common(self, tab: str) -> dict[str, object]:
-        """What every page shows; taken from the node on its own loop."""
+        """Return the values on every page; taken from the node on its own loop."""
         node = self._node
         return {
             "node_id": node.node_id,

@@ -1,4 +1,4 @@
-"""What the console asks of the cluster, with Kafka's protocol, on an event loop in a thread of its own.
+"""The console's requests to the cluster, over Kafka's protocol, on an event loop in its own thread.
 
 Decoding the metadata of ten thousand topics or a batch of a hundred thousand records takes long, and the
 node's loop must not wait for it: it only waits for the result. There is a bound on how many pages ask at

@@ -162,7 +162,7 @@ def _as_hex(data: bytes, most: int) -> DataText:
 
 
 def registry_note(data: bytes) -> str:
-    """What to know of bytes that a serializer with a schema registry may have written."""
+    """Explain bytes that a serializer with a schema registry may have written."""
     if len(data) <= _REGISTRY_HEAD_BYTES or data[0] != REGISTRY_MAGIC or len(data) == 8:
         return ""
     schema_id = int.from_bytes(data[1:_REGISTRY_HEAD_BYTES], "big")
@@ -176,7 +176,7 @@ def registry_note(data: bytes) -> str:
 
 
 def _number(data: bytes) -> str:
-    """What may be a small integer of Kafka's own serializers, as a number."""
+    """Show as a number what may be a small integer of Kafka's own serializers."""
     if len(data) not in (4, 8) or data[0] not in (0, 255):
         return ""
     return f"As a big-endian integer: {int.from_bytes(data, 'big', signed=True):,}."

@@ -1,4 +1,4 @@
-"""What a page is: parameters that are checked first, facts asked of the cluster; and why there is no page."""
+"""A page: parameters that are checked first, facts asked of the cluster; and why there is no page."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Problem:
 
 
 async def part(asked: Awaitable[T]) -> T | Problem:
-    """What a page can do without: its error is shown in its place."""
+    """Ask for a part that a page can do without: its error is shown in its place."""
     try:
         return await asked
     except KafkaError as error:

@@ -52,7 +52,7 @@ class ProducePage:
 
 
 def parse_record(form: Parameters, path: Mapping[str, str]) -> NewRecord:
-    """What the form was filled in with; an empty key is none. :class:`BadParameterError`."""
+    """Read the form; an empty key is none. :class:`BadParameterError`."""
     return NewRecord(
         topic_in(path),
         form.optional_number("partition", _MOST_PARTITION),

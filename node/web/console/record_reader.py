@@ -69,7 +69,7 @@ Matches = Callable[[FoundRecord], bool]
 
 @dataclass(slots=True)
 class Allowance:
-    """What may still be read. ``by_us`` is a reading of :func:`monotonic_us`."""
+    """The reading that is still allowed. ``by_us`` is a reading of :func:`monotonic_us`."""
 
     bytes: int
     records: int

@@ -47,7 +47,7 @@ class RecordRow(NamedTuple):
 
 
 class Span(NamedTuple):
-    """What was looked at of the log of one partition; ``end`` exclusive."""
+    """The part of a partition's log that was looked at; ``end`` exclusive."""
 
     partition: int
     log: Extent

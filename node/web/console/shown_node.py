@@ -1,4 +1,4 @@
-"""What the console takes from the node itself, because no client can ask for it."""
+"""The console's view of the node itself, which no client can ask for."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Survey:
 
 
 async def cluster_facts(admin: Admin, limits: CallLimits) -> Facts:
-    """What both the overview and the list of brokers show; ``quorum`` is left out if it is not known."""
+    """Gather the facts of the overview and the list of brokers; without ``quorum`` if it is not known."""
     topics = await all_topics(admin)
     asked = await ask_brokers(admin, limits)
     return {
