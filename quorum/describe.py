@@ -1,4 +1,4 @@
-"""What DescribeQuorum shows, from the core's state."""
+"""The answer to DescribeQuorum, from the core's state."""
 
 from __future__ import annotations
 

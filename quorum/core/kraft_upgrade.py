@@ -37,7 +37,7 @@ DYNAMIC_VOTERS = 1
 
 
 def build_announcement(state: CoreState) -> Announcement | None:
-    """What this replica says of itself with its next fetch; None unless it is a fixed voter."""
+    """Return this replica's announcement for its next fetch; None unless it is a fixed voter."""
     if state.voters.is_dynamic or not state.is_voter or state.local_address is None:
         return None
     return Announcement(state.local_address)

@@ -25,7 +25,7 @@ MOST_OBSERVERS = 1000
 
 @dataclass(frozen=True, slots=True)
 class ElectionState:
-    """What must survive a crash (the quorum-state file): the epoch, its leader if known, our vote if cast."""
+    """The quorum-state file, which survives a crash: the epoch, its leader if known, our vote if cast."""
 
     epoch: int = 0
     leader_id: int | None = None

@@ -50,7 +50,7 @@ class Voter:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a voter known by its id alone says of itself, besides its directory id (:mod:`.kraft_upgrade`)."""
+    """The announcement of a voter known by its id alone, besides its directory id (:mod:`.kraft_upgrade`)."""
 
     address: Address
     highest_kraft_version: int = HIGHEST_KRAFT_VERSION
