@@ -30,7 +30,7 @@ Batches = Sequence[tuple[int, BatchHeader]]
 
 @dataclass(frozen=True, slots=True)
 class DecodeConfig:
-    """What to decode of one partition: offsets from ``start`` up to ``end``, these columns."""
+    """The work on one partition: offsets from ``start`` up to ``end``, these columns."""
 
     topic: str
     partition: int

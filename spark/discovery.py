@@ -22,7 +22,7 @@ Positions = dict[TopicPartition, int]
 
 
 class Logs(Protocol):
-    """What planning needs to know of the logs that are read.
+    """The logs to read, as planning sees them.
 
     Every method raises :class:`~pykraft.kafka_protocol.errors.KafkaError` if the cluster does not answer in
     time, and if a partition or topic is missing.

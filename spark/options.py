@@ -72,7 +72,7 @@ class SubscribePattern:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What reads of both kinds have in common, checked."""
+    """The checked options that reads of both kinds share."""
 
     client: ClientConfig
     fetch: FetchConfig
@@ -175,7 +175,7 @@ def _read_options(kind: type[R], options: Mapping[str, str], starting: OffsetSpe
 
 
 def named(names: Collection[str], purpose: str) -> dict[str, str]:
-    """What options that do not apply are for, as :func:`check_names` takes it."""
+    """Map options that do not apply here to what they are for, as :func:`check_names` takes it."""
     return {name.lower(): purpose for name in names}
 
 

@@ -1,4 +1,4 @@
-"""What is between batches and rows: the columns that differ from record to record.
+"""From batches to rows: the columns that differ from record to record.
 
 Two modules read them, with the same results: ``compiled_columns`` in C, where it is installed, and
 ``numpy_columns``.

@@ -1,4 +1,4 @@
-"""What a worker of Spark need not look through after every task.
+"""Keeps workers of Spark from looking through all their objects after every task.
 
 Spark's Python workers collect garbage, of all generations, when a task has ended and before they take the
 next one. With what pyspark, numpy and pyarrow have loaded that is 30 to 60 ms, more than a small task takes.

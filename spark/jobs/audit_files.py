@@ -61,8 +61,10 @@ class Segment(NamedTuple):
 
 @dataclass(slots=True)
 class AuditPlan:
-    """What is read. ``segments`` and ``logs`` are in the order of their numbers; ``skipped``: directories and
-    files that are not read, with the reason; ``unreadable``: those that cannot be."""
+    """The files to read. ``segments`` and ``logs`` are in the order of their numbers.
+
+    ``skipped``: directories and files not to be read, with the reason; ``unreadable``: those that cannot be.
+    """
 
     replicas: list[str]
     logs: list[AuditedLog] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""What an audit of log directories can find, and its counts, which tasks add up and the driver merges."""
+"""The findings of an audit of log directories, and their counts: tasks add up, the driver merges."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ class Place(NamedTuple):
 
 
 class Subject(NamedTuple):
-    """What a finding is about. ``log``: the number of the partition. ``replicas``: the name of one, or, of
-    several that differ, ``a, b / c``: those that agree together."""
+    """The subject of a finding. ``log``: the partition's number. ``replicas``: the name of one, or of several
+    that differ, ``a, b / c``: those that agree together."""
 
     kind: Kind
     log: int

@@ -55,8 +55,7 @@ class Copy(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What tasks need to know, by numbers: the names of replicas, logs, the paths of segments, and what each
-    replica holds of each log."""
+    """The tables that tasks use, by number: replicas' names, logs, segments' paths, replicas' extents."""
 
     replicas: Sequence[str]
     logs: Sequence[AuditedLog]

@@ -23,7 +23,7 @@ Hole = tuple[int, int]
 
 
 class Batch(NamedTuple):
-    """What is compared of a batch that is in its place."""
+    """The compared fields of a batch that is in its place."""
 
     base_offset: int
     last_offset: int
@@ -35,7 +35,7 @@ class Batch(NamedTuple):
 
 @dataclass(slots=True)
 class SegmentReport:
-    """What one segment holds. Epochs are -1 without a batch; ``error``: why it could not be read."""
+    """The content of one segment. Epochs are -1 without a batch; ``error``: why it could not be read."""
 
     number: int
     end_offset: int
@@ -130,7 +130,7 @@ class SegmentScan:
             position = following
 
     def _judge(self, file: SegmentFile, position: int, header: BatchHeader | None) -> tuple[Kind | None, str]:
-        """What is wrong with the batch at this position, with details; None if it is intact."""
+        """Check the batch at this position; return the kind of damage and details, None if it is intact."""
         problem = file.problem(position, header)
         if problem is None and header is not None and file.crc_is_valid(position, header):
             if header.last_offset_delta >= 0 and header.record_count >= 0 and header.next_offset < EVERYTHING:

@@ -35,7 +35,7 @@ _ROWS: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class ReplicaTotals:
-    """What was read of one replica. ``records``: with those that mark the ends of transactions."""
+    """Totals of one replica. ``records``: with those that mark the ends of transactions."""
 
     replica: str
     partitions: int
@@ -47,7 +47,7 @@ class ReplicaTotals:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What was found, and in what; ``unreadable``: files and directories, with the reason."""
+    """The result: findings, and totals; ``unreadable``: files and directories, with the reason."""
 
     tally: Tally
     totals: tuple[ReplicaTotals, ...]
@@ -131,7 +131,7 @@ def _batches(item: tuple[Bucket, Rows] | SegmentReport) -> list[tuple[Bucket, Ro
 
 
 def _across_segments(plan: AuditPlan, reports: Sequence[SegmentReport]) -> Tally:
-    """What was found in the segments, and between them. A segment's range of offsets was checked in it."""
+    """Find damage in segments, and between them. A segment's range of offsets was checked in it."""
     tally = Tally()
     for report in reports:
         tally.merge(report.tally)

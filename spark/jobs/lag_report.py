@@ -18,8 +18,7 @@ _COLUMNS = "topic string, partition int, offset bigint, timestamp timestamp"
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a partition got within the window: ``records`` that are there still, the time of the oldest of
-    them that the group has not read (None: it has read all)."""
+    """A partition's records within the window. ``oldest_unread_ms`` None: the group has read all."""
 
     records: int
     oldest_unread_ms: int | None

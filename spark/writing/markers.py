@@ -1,4 +1,4 @@
-"""What brokers remember of an exactly-once write: offsets of groups without members, with metadata.
+"""An exactly-once write's traces on brokers: offsets of groups without members, with metadata.
 
 Both are of partition 0 of the topic that is written to (where rows name topics: of that of the first row),
 and the offset is *micro-batch + 1*:
@@ -35,7 +35,7 @@ class OtherRowsError(Exception):
 
 @dataclass(slots=True)
 class Tally:
-    """What is compared of a task's rows. ``size_bytes``: keys and values."""
+    """The figures by which a task's rows are compared. ``size_bytes``: keys and values."""
 
     rows: int = 0
     size_bytes: int = 0

@@ -1,4 +1,4 @@
-"""What the tasks of a write tell the driver."""
+"""The messages from a write's tasks to the driver."""
 
 from __future__ import annotations
 

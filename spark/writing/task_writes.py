@@ -96,7 +96,7 @@ def _abort(producer: BlockingProducer) -> None:
 
 
 def _send(producer: BlockingProducer, batches: Iterable[pa.RecordBatch], options: WriteOptions) -> Tally:
-    """What the rows are, all of which are acknowledged."""
+    """Send the rows and wait until all are acknowledged; return their tally."""
     failures: list[BaseException] = []
 
     def done(sent: Future[RecordMetadata]) -> None:
