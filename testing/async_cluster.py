@@ -24,8 +24,10 @@ def _awaited(
 
 
 class AsyncCluster:
-    """What ``async with Cluster() as cluster`` gives. ``cluster.cluster`` has the methods that block; those
-    that only set something (faults of requests, clocks) do not wait, and are called without ``await``."""
+    """The cluster of ``async with Cluster() as cluster``; ``cluster.cluster`` has the methods that block.
+
+    Those that only set something (faults of requests, clocks) do not wait, and are called without ``await``.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster

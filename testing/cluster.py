@@ -299,7 +299,7 @@ class Cluster(Places, FaultsOnDemand):
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """What takes too long may do so because of a node."""
+        """Add news of the nodes to a timeout: it may be due to one of them."""
         try:
             yield
         except TimeoutError as error:

@@ -61,8 +61,7 @@ class Places:
 
     @property
     def output_files(self) -> Mapping[int, Path]:
-        """What each node has printed since the cluster began, if it is a process; nodes in threads use
-        ``logging``."""
+        """Return each process's output since the cluster began; nodes in threads use ``logging``."""
         return {node.node_id: node.output_file for node in self._processes()}
 
     def outputs(self) -> dict[int, str]:

@@ -12,8 +12,9 @@ class CommandError(RuntimeError):
 
 
 def run_command(*command: str, script: str = "") -> str:
-    """What a command printed that was given ``script`` on its standard input. :class:`CommandError` if it
-    failed, cannot be started or does not end."""
+    """Run a command with ``script`` on its standard input; return its output.
+
+    :class:`CommandError` if it fails, cannot be started or does not end."""
     said = " ".join(command)
     try:
         result = subprocess.run(

@@ -16,7 +16,7 @@ def voters(controllers: Mapping[int, Address]) -> str:
 def node_properties(
     node_id: int, controllers: Mapping[int, Address], brokers: Mapping[int, Address], data: Path
 ) -> dict[str, str]:
-    """What a node needs that has a place in one of the two, or in both."""
+    """Return the properties of a node that is broker, controller or both."""
     listeners = {"PLAINTEXT": brokers.get(node_id), "CONTROLLER": controllers.get(node_id)}
     roles = ["broker"] * (node_id in brokers) + ["controller"] * (node_id in controllers)
     return {

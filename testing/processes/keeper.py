@@ -68,7 +68,7 @@ def end_leftovers(out_dir: Path) -> list[int]:
 
 
 def keep(lines: Iterable[str]) -> None:
-    """What a keeper does: read to the end, then kill."""
+    """Run the keeper: read to the end, then kill."""
     _end(list(_lines(lines)))
 
 

@@ -1,4 +1,4 @@
-"""What a cluster of processes runs: pykraft as it is installed here, or another server with Kafka's files."""
+"""The servers of a cluster of processes: pykraft as installed here, or another with Kafka's files."""
 
 import sys
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class System(Protocol):
 
     @property
     def properties(self) -> Mapping[str, str]:
-        """What this implementation needs to accept the properties of a run."""
+        """Return the properties that this implementation requires beside a run's."""
         ...
 
     def format_command(self, properties: Path, cluster_id: str, *voters: str) -> list[str]:
