@@ -1,4 +1,4 @@
-"""What handlers are given besides state and request. Time, new ids and other partitions are arguments."""
+"""A handler's other arguments, besides state and request: time, new ids and other partitions."""
 
 from __future__ import annotations
 

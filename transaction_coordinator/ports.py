@@ -1,4 +1,4 @@
-"""What the transaction coordinator needs from the broker around it."""
+"""The transaction coordinator's needs from the broker around it."""
 
 from __future__ import annotations
 

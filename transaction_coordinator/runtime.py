@@ -129,7 +129,7 @@ class TransactionRuntime(CoordinatorRuntime[ShardState, AnyResult, HostedTransac
     # ---- requests
 
     def call(self, version: int = 0) -> Call:
-        """What handlers are given now."""
+        """Return the handlers' arguments of this moment."""
         return Call(
             self.config, version, self._clock.wall_ms(), self.transaction_version, self._has_partition
         )

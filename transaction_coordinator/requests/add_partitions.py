@@ -59,7 +59,7 @@ _INTERNAL_TOPICS = frozenset({OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC})
 
 
 def transactions_of(request: AddPartitionsToTxnRequest, version: int) -> list[AddPartitionsToTxnTransaction]:
-    """What is asked for each transactional id; one in the versions of clients."""
+    """Return the request's transactions; there is one in the versions of clients."""
     if version >= _FIRST_VERSION_OF_BROKERS:
         return request.transactions
     return [
@@ -90,7 +90,7 @@ def some_at_a_time(
 
 
 class Wanted:
-    """What is asked for one transactional id: each partition once, in the order of the request."""
+    """One transactional id's partitions: each once, in the order of the request."""
 
     def __init__(self, transaction: AddPartitionsToTxnTransaction) -> None:
         self.transaction = transaction

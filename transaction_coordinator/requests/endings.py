@@ -1,4 +1,4 @@
-"""What ends without the producer: all markers are written, a transaction takes too long, an id expires.
+"""Endings without the producer: all markers are written, a transaction takes too long, an id expires.
 
 The last two begin with a walk over the state of one moment, in steps that take microseconds, so that the
 caller can pause after any of them: a step is an id to look at, or None. What is done about an id is decided

@@ -30,7 +30,7 @@ _STATES = {state.label: state for state in TransactionState}
 
 @dataclass(frozen=True, slots=True)
 class TransactionFilter:
-    """What a request asks for. Empty sets, a negative duration and no pattern select everything.
+    """The filter of a request. Empty sets, a negative duration and no pattern select everything.
 
     ``only_unknown_states``: no name of a state that the request gives exists, so nothing is selected.
     """
