@@ -101,7 +101,7 @@ def kafka_topic(request: pytest.FixtureRequest, kafka: Cluster) -> str:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """What nodes in processes have printed belongs to the report of a failure."""
+    """Add the output of nodes in processes to the report of a failure."""
     report = yield
     cluster = item.stash.get(_USED, None)
     if report.failed and cluster is not None:

@@ -37,7 +37,7 @@ SETTINGS: Mapping[str, Any] = {
 
 @dataclass(slots=True)
 class Received:
-    """What was read. ``duplicates``: rows at two offsets; ``redelivered``: offsets that were read twice."""
+    """The rows read. ``duplicates``: at two offsets; ``redelivered``: offsets that were read twice."""
 
     records: int = 0
     duplicates: int = 0

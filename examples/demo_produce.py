@@ -38,7 +38,7 @@ SETTINGS: Mapping[str, Any] = {
 
 @dataclass(slots=True)
 class Produced:
-    """What was written: a checksum for every row, and the failures."""
+    """The rows written: a checksum for each, and the failures."""
 
     checksums: list[int] = field(default_factory=list)
     acknowledged: int = 0

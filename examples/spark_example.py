@@ -1,4 +1,4 @@
-"""What the Spark examples share: somewhere to run, topics that are gone afterwards, and records to read."""
+"""Shared by the Spark examples: somewhere to run, topics that are gone afterwards, and records to read."""
 
 from __future__ import annotations
 

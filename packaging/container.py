@@ -1,4 +1,4 @@
-"""What the container runs: properties from the environment, a formatted data directory, then the node.
+"""The container's program: properties from the environment, a formatted data directory, then the node.
 
 A variable ``KAFKA_X_Y`` is the property ``x.y``, as in Apache Kafka's image (KIP-975); ``__`` stands for
 ``_`` and ``___`` for ``-``. ``CLUSTER_ID`` is the cluster's id. Without any of them the container is a
@@ -44,7 +44,7 @@ OF_JAVA: Final = re.compile(r"KAFKA_(\w*OPTS|JMX_\w+|(TOOLS_)?LOG4J_\w+)")
 
 
 def node_of(environment: Mapping[str, str]) -> tuple[dict[str, str], Sequence[str]]:
-    """What ``server.properties`` is to say, and what formatting is told of the voters.
+    """Return the lines of ``server.properties``, and the voters' options for formatting.
 
     A controller is given a list of all voters, or somebody to ask for them, or is the only one.
     """

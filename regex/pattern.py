@@ -88,7 +88,7 @@ class _Compiler:
 
 
 class _State:
-    """What may come next: ``steps``, before it is known which assertions hold, after a character of a kind.
+    """The next possible ``steps``, before assertions are checked, after a character of a kind.
 
     ``following`` has the next state for characters that were met already.
     """

@@ -27,7 +27,7 @@ STEPS_PER_TURN = 500
 
 
 async def paced(walk: Iterator[T | None]) -> AsyncIterator[T]:
-    """What a walk finds, without holding the event loop for long."""
+    """Yield the finds of a walk without holding the event loop for long."""
     for number, found in enumerate(walk, 1):
         if found is not None:
             yield found
