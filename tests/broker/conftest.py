@@ -4,7 +4,10 @@ import pytest
 
 from pykraft.broker.replicas.leading import validate
 from pykraft.kafka_protocol.record_walk import RecordWalk
-from tests.broker.data_cluster import DataPlaneTools
+from tests.asynchronous import in_loop
+from tests.broker.data_cluster import DataPlaneTools, running_cluster
+
+cluster = in_loop(running_cluster)
 
 
 @pytest.fixture

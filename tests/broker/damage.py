@@ -6,7 +6,8 @@ from functools import partial
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.runtime.disk import UnreadableError
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
-from tests.broker.data_cluster import DataCluster, DataPlaneTools
+from tests.broker.data_cluster import DataCluster, make_batch, values_in
+from tests.waits import until
 
 SEGMENTS = {"segment.bytes": str(1 << 20)}
 CLOSED, NEWEST = f"{3:020d}", f"{9:020d}"
@@ -22,9 +23,7 @@ def _are_at(cluster: DataCluster, topic: str, end_offset: int) -> bool:
     return all(replica is None or replica.log.log_end_offset == end_offset for replica in replicas)
 
 
-async def fill(
-    cluster: DataCluster, data_plane: DataPlaneTools, leader: int, count: int, topic: str = "t"
-) -> None:
+async def fill(cluster: DataCluster, leader: int, count: int, topic: str = "t") -> None:
     """One batch for each value, three batches in each segment on every replica."""
     client = await cluster.client(leader)
     for number, value in enumerate(values(count)):
@@ -33,20 +32,18 @@ async def fill(
                 partition = broker.table.find(topic, 0)
                 if partition is not None and broker.node_id in cluster.controller.brokers:
                     partition.log.roll(0)
-        result = await client.produce(data_plane.batch(value), topic=topic)
+        result = await client.produce(make_batch(value), topic=topic)
         assert result.error_code == ErrorCode.NONE
-        await data_plane.until(partial(_are_at, cluster, topic, number + 1))
+        await until(partial(_are_at, cluster, topic, number + 1))
 
 
-async def read_all(
-    cluster: DataCluster, data_plane: DataPlaneTools, node_id: int, topic: str = "t"
-) -> list[bytes]:
+async def read_all(cluster: DataCluster, node_id: int, topic: str = "t") -> list[bytes]:
     client = await cluster.client(node_id)
     found: list[bytes] = []
     while True:
         result = await client.fetch(len(found), topic=topic)
         assert result.error_code == ErrorCode.NONE
-        more = data_plane.values(result.records)
+        more = values_in(result.records)
         if not more:
             return found
         found += more

@@ -8,7 +8,7 @@ import random
 import struct
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, TypedDict, Unpack, cast
@@ -638,6 +638,21 @@ def values_in(records: Buffer | None) -> list[bytes]:
     ]
 
 
+@asynccontextmanager
+async def running_cluster(
+    brokers: Sequence[int] = (1,), *, disks: dict[int, Disk] | None = None, **config: Unpack[ConfigFields]
+) -> AsyncIterator[DataCluster]:
+    made = DataCluster(disks if disks is not None else {})
+    try:
+        for node_id in brokers:
+            await made.start(node_id, **config)
+        yield made
+    finally:
+        await made.stop()
+        faults = [fault for broker in made.brokers.values() for fault in broker.faults]
+        assert not faults, faults
+
+
 class DataPlaneTools:
     """Everything a data-plane test needs."""
 
@@ -647,16 +662,5 @@ class DataPlaneTools:
     batch = staticmethod(make_batch)
     values = staticmethod(values_in)
 
-    @asynccontextmanager
-    async def cluster(
-        self, *node_ids: int, disks: dict[int, Disk] | None = None, **config: Unpack[ConfigFields]
-    ) -> AsyncIterator[DataCluster]:
-        made = DataCluster(disks if disks is not None else {})
-        try:
-            for node_id in node_ids:
-                await made.start(node_id, **config)
-            yield made
-        finally:
-            await made.stop()
-            faults = [fault for broker in made.brokers.values() for fault in broker.faults]
-            assert not faults, faults
+    def cluster(self, *node_ids: int, **options: Any) -> AbstractAsyncContextManager[DataCluster]:
+        return running_cluster(node_ids, **options)

@@ -35,7 +35,7 @@ from pykraft.kafka_protocol.records import BatchHeader
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.turns import UnlimitedTurn
 from tests.broker.answers import as_read
-from tests.broker.data_cluster import DataPlaneTools
+from tests.broker.data_cluster import DataCluster, make_batch, values_in
 from tests.narrowing import present
 from tests.unexpected import unexpected
 
@@ -145,95 +145,90 @@ def test_only_replicas_may_ask_a_fenced_broker_for_offsets(replica_id: int) -> N
         asyncio.run(serve(APIS[ApiKey.LIST_OFFSETS], request, 5))
 
 
-async def test_fenced_broker_accepts_and_returns_no_records(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        client = await cluster.client(1)
-        assert (await client.produce(data_plane.batch(b"before"))).error_code == 0
-        lease = cluster.brokers[1].lease
-        lease.is_fenced = True
-        for acks in (-1, 1):
-            refused = await client.produce(data_plane.batch(b"fenced"), acks=acks)
-            assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-            assert "fenced" in present(refused.error_message)
-        assert (await client.fetch(0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert cluster.partition(1).log.log_end_offset == 1
-        lease.is_fenced = False
-        assert data_plane.values((await client.fetch(0)).records) == [b"before"]
+async def test_fenced_broker_accepts_and_returns_no_records(cluster: DataCluster) -> None:
+    await cluster.create(1)
+    client = await cluster.client(1)
+    assert (await client.produce(make_batch(b"before"))).error_code == 0
+    lease = cluster.brokers[1].lease
+    lease.is_fenced = True
+    for acks in (-1, 1):
+        refused = await client.produce(make_batch(b"fenced"), acks=acks)
+        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+        assert "fenced" in present(refused.error_message)
+    assert (await client.fetch(0)).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.partition(1).log.log_end_offset == 1
+    lease.is_fenced = False
+    assert values_in((await client.fetch(0)).records) == [b"before"]
 
 
 async def test_write_is_not_acknowledged_if_the_lease_ended_while_it_was_appended(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The process or its disk stalled: by now another broker may lead that does not have the record."""
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        client = await cluster.client(1)
-        lease, append = cluster.brokers[1].lease, Partition.append_as_leader
+    await cluster.create(1)
+    client = await cluster.client(1)
+    lease, append = cluster.brokers[1].lease, Partition.append_as_leader
 
-        def append_slowly(
-            partition: Partition, records: memoryview, header: BatchHeader, now_ms: int, **how: Any
-        ) -> AppendInfo:
-            lease.valid = False
-            return append(partition, records, header, now_ms, **how)
+    def append_slowly(
+        partition: Partition, records: memoryview, header: BatchHeader, now_ms: int, **how: Any
+    ) -> AppendInfo:
+        lease.valid = False
+        return append(partition, records, header, now_ms, **how)
 
-        monkeypatch.setattr(Partition, "append_as_leader", append_slowly)
-        refused = await client.produce(data_plane.batch(b"acks=1"), acks=1)
-        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert (await client.produce(data_plane.batch(b"acks=all"))).error_code == 0
+    monkeypatch.setattr(Partition, "append_as_leader", append_slowly)
+    refused = await client.produce(make_batch(b"acks=1"), acks=1)
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (await client.produce(make_batch(b"acks=all"))).error_code == 0
 
 
 async def test_past_its_lease_a_broker_accepts_only_what_the_whole_isr_confirms(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        client = await cluster.client(1)
-        cluster.brokers[1].lease.valid = False
-        refused = await client.produce(data_plane.batch(b"acks=1"), acks=1)
-        assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert "lost contact" in present(refused.error_message)
-        assert (await client.produce(data_plane.batch(b"acks=all"))).error_code == 0
-        assert data_plane.values((await client.fetch(0)).records) == [b"acks=all"]
+    await cluster.create(1)
+    client = await cluster.client(1)
+    cluster.brokers[1].lease.valid = False
+    refused = await client.produce(make_batch(b"acks=1"), acks=1)
+    assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert "lost contact" in present(refused.error_message)
+    assert (await client.produce(make_batch(b"acks=all"))).error_code == 0
+    assert values_in((await client.fetch(0)).records) == [b"acks=all"]
 
 
-async def test_past_its_lease_a_broker_returns_no_offset_of_its_log(data_plane: DataPlaneTools) -> None:
+async def test_past_its_lease_a_broker_returns_no_offset_of_its_log(cluster: DataCluster) -> None:
     """A newer leader may have more, and may have deleted what is the first here."""
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        client = await cluster.client(1)
-        await client.produce(data_plane.batch(b"v", timestamp_ms=1000))
-        cluster.brokers[1].lease.valid = False
-        found = {
-            timestamp: await list_offset(cluster.brokers[1].services, timestamp)
-            for timestamp in (-1, -2, -3, 1000, 1001)
-        }
-        refused = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-        assert found == dict.fromkeys((-1, -2, -3, 1000, 1001), refused)
-        cluster.brokers[1].lease.valid = True
-        assert await list_offset(cluster.brokers[1].services, -1) == (0, 1)
-        assert await list_offset(cluster.brokers[1].services, 1001) == (0, -1)
+    await cluster.create(1)
+    client = await cluster.client(1)
+    await client.produce(make_batch(b"v", timestamp_ms=1000))
+    cluster.brokers[1].lease.valid = False
+    found = {
+        timestamp: await list_offset(cluster.brokers[1].services, timestamp)
+        for timestamp in (-1, -2, -3, 1000, 1001)
+    }
+    refused = (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
+    assert found == dict.fromkeys((-1, -2, -3, 1000, 1001), refused)
+    cluster.brokers[1].lease.valid = True
+    assert await list_offset(cluster.brokers[1].services, -1) == (0, 1)
+    assert await list_offset(cluster.brokers[1].services, 1001) == (0, -1)
 
 
 async def test_past_its_lease_a_broker_tells_no_reader_that_records_are_lost(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
     """A newer leader may have what is not in this log; what is in it is read all the same."""
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        client, lease = await cluster.client(1), cluster.brokers[1].lease
-        await client.produce(data_plane.batch(b"v"))
-        for is_valid, beyond, other in (
-            (True, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NONE),
-            (False, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER),
-        ):
-            lease.valid = is_valid
-            assert (await client.fetch(2)).error_code == beyond
-            told = await client.fetch(2, last_epoch=0)
-            assert told.error_code == other
-            assert told.diverging_epoch.end_offset == (1 if is_valid else -1)
-            assert (await client.fetch(0)).records
-            assert epoch_end(cluster.brokers[1].services) == other
+    await cluster.create(1)
+    client, lease = await cluster.client(1), cluster.brokers[1].lease
+    await client.produce(make_batch(b"v"))
+    for is_valid, beyond, other in (
+        (True, ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.NONE),
+        (False, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_LEADER_OR_FOLLOWER),
+    ):
+        lease.valid = is_valid
+        assert (await client.fetch(2)).error_code == beyond
+        told = await client.fetch(2, last_epoch=0)
+        assert told.error_code == other
+        assert told.diverging_epoch.end_offset == (1 if is_valid else -1)
+        assert (await client.fetch(0)).records
+        assert epoch_end(cluster.brokers[1].services) == other
 
 
 def epoch_end(services: BrokerServices) -> int:

@@ -5,8 +5,9 @@ import asyncio
 import pytest
 
 from pykraft.kafka_protocol.messages import records
-from tests.broker.data_cluster import DataPlaneTools
+from tests.broker.data_cluster import DataCluster, make_batch, values_in
 from tests.narrowing import present
+from tests.waits import until
 
 
 def fetch_both(
@@ -21,55 +22,50 @@ def fetch_both(
 
 
 @pytest.mark.parametrize("topic", ["t", "u"])
-async def test_long_poll_ends_with_data_of_any_of_its_partitions(
-    data_plane: DataPlaneTools, topic: str
-) -> None:
-    async with data_plane.cluster(1) as cluster:
-        for name in ("t", "u"):
-            await cluster.create(1, topic=name)
-        producer, consumer = await cluster.client(1), await cluster.client(1)
-        waiters = present(cluster.brokers[1].table.find(topic, 0)).consumer_waiters
-        consumer.send(fetch_both(0, max_wait_ms=600_000, min_bytes=1), 12)
-        async with asyncio.timeout(10):
-            while not cluster.brokers[1].data.wakeups.deadlines:
-                await asyncio.sleep(0.002)
-            await producer.produce(data_plane.batch(b"v"), topic=topic)
-            response = await consumer.receive()
-        found = {t.topic: data_plane.values(t.partitions[0].records) for t in response.responses}
-        assert found[topic] == [b"v"]
-        assert not waiters
+async def test_long_poll_ends_with_data_of_any_of_its_partitions(cluster: DataCluster, topic: str) -> None:
+    for name in ("t", "u"):
+        await cluster.create(1, topic=name)
+    producer, consumer = await cluster.client(1), await cluster.client(1)
+    waiters = present(cluster.brokers[1].table.find(topic, 0)).consumer_waiters
+    consumer.send(fetch_both(0, max_wait_ms=600_000, min_bytes=1), 12)
+    async with asyncio.timeout(10):
+        while not cluster.brokers[1].data.wakeups.deadlines:
+            await asyncio.sleep(0.002)
+        await producer.produce(make_batch(b"v"), topic=topic)
+        response = await consumer.receive()
+    found = {t.topic: values_in(t.partitions[0].records) for t in response.responses}
+    assert found[topic] == [b"v"]
+    assert not waiters
 
 
-async def test_long_poll_ends_with_as_many_bytes_as_it_asks_for(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        producer, consumer = await cluster.client(1), await cluster.client(1)
-        batch = data_plane.batch(b"v")
-        consumer.send_fetch(0, max_wait_ms=600_000, min_bytes=2 * len(batch))
-        await data_plane.until(lambda: cluster.partition(1).consumer_waiters)
-        for _ in range(2):
-            await producer.produce(batch)
-        async with asyncio.timeout(10):
-            response = await consumer.receive()
-        assert data_plane.values(response.responses[0].partitions[0].records) == [b"v", b"v"]
+async def test_long_poll_ends_with_as_many_bytes_as_it_asks_for(cluster: DataCluster) -> None:
+    await cluster.create(1)
+    producer, consumer = await cluster.client(1), await cluster.client(1)
+    batch = make_batch(b"v")
+    consumer.send_fetch(0, max_wait_ms=600_000, min_bytes=2 * len(batch))
+    await until(lambda: cluster.partition(1).consumer_waiters)
+    for _ in range(2):
+        await producer.produce(batch)
+    async with asyncio.timeout(10):
+        response = await consumer.receive()
+    assert values_in(response.responses[0].partitions[0].records) == [b"v", b"v"]
 
 
-async def test_limit_of_an_answer_applies_to_all_its_partitions_together(data_plane: DataPlaneTools) -> None:
+async def test_limit_of_an_answer_applies_to_all_its_partitions_together(cluster: DataCluster) -> None:
     """The first partition gets a whole batch however small the limit is; the others share the rest."""
-    async with data_plane.cluster(1) as cluster:
-        client, batch = None, data_plane.batch(b"v" * 100)
-        for topic in ("t", "u"):
-            await cluster.create(1, topic=topic)
-            client = client or await cluster.client(1)
-            for _ in range(3):
-                await client.produce(batch, topic=topic)
-        assert client is not None
-        for limit, expected in (
-            (1, [len(batch), 0]),
-            (3 * len(batch), [3 * len(batch), 0]),
-            (3 * len(batch) + 1, [3 * len(batch), 1]),
-            (4 * len(batch), [3 * len(batch), len(batch)]),
-        ):
-            client.send(fetch_both(0, max_bytes=limit, min_bytes=1), 12)
-            response = await client.receive()
-            assert [len(t.partitions[0].records or b"") for t in response.responses] == expected
+    client, batch = None, make_batch(b"v" * 100)
+    for topic in ("t", "u"):
+        await cluster.create(1, topic=topic)
+        client = client or await cluster.client(1)
+        for _ in range(3):
+            await client.produce(batch, topic=topic)
+    assert client is not None
+    for limit, expected in (
+        (1, [len(batch), 0]),
+        (3 * len(batch), [3 * len(batch), 0]),
+        (3 * len(batch) + 1, [3 * len(batch), 1]),
+        (4 * len(batch), [3 * len(batch), len(batch)]),
+    ):
+        client.send(fetch_both(0, max_bytes=limit, min_bytes=1), 12)
+        response = await client.receive()
+        assert [len(t.partitions[0].records or b"") for t in response.responses] == expected

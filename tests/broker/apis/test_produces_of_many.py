@@ -207,7 +207,7 @@ async def test_very_many_partitions_wait_for_the_log_of_one_that_is_about_to_be_
         broker = cluster.brokers[1]
         await cluster.create(1)
         slow = SlowLogs(broker)
-        name_leader(cluster, data_plane, "late", 1)
+        name_leader(cluster, "late", 1)
         client = await cluster.client(1)
         send(client, *[("t", BATCH)] * MANY, ("late", BATCH))
         client.send_produce(BATCH, acks=1)

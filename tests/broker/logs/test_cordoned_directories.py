@@ -10,8 +10,11 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.persistent import Map
 from pykraft.metadata_log.records import ConfigResourceType
 from tests.broker.answers import as_read
-from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools
+from tests.broker.data_cluster import DataBroker, DataCluster, running_cluster
 from tests.broker.logs.test_log_moves import DIRS, alter, begin, is_moved
+from tests.waits import until
+
+pytestmark = pytest.mark.world(brokers=())
 
 FIRST, SECOND = DIRS
 
@@ -34,36 +37,32 @@ async def dirs_of_new_logs(cluster: DataCluster, broker: DataBroker, count: int 
     return {broker.logs.logs[name, 0].log_dir for name in names}
 
 
-async def test_new_logs_are_created_where_no_cordon_is(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster() as cluster:
-        broker = await cluster.start(1, log_dirs=DIRS)
-        cluster.controller._change(features=Map({"metadata.version": 30}))
-        for entries, expected, listed in (
-            (FIRST, {SECOND}, [FIRST]),
-            (SECOND, {FIRST}, [SECOND]),
-            ("*", {FIRST, SECOND}, [FIRST, SECOND]),  # the controller has not known it yet
-            (f"/gone,{SECOND}", {FIRST}, [SECOND]),
-            (None, {FIRST, SECOND}, []),
-        ):
-            cordon(cluster, entries)
-            assert await dirs_of_new_logs(cluster, broker, 12 if entries is None else 4) == expected
-            assert await cordoned_dirs(broker) == listed
+async def test_new_logs_are_created_where_no_cordon_is(cluster: DataCluster) -> None:
+    broker = await cluster.start(1, log_dirs=DIRS)
+    cluster.controller._change(features=Map({"metadata.version": 30}))
+    for entries, expected, listed in (
+        (FIRST, {SECOND}, [FIRST]),
+        (SECOND, {FIRST}, [SECOND]),
+        ("*", {FIRST, SECOND}, [FIRST, SECOND]),  # the controller has not known it yet
+        (f"/gone,{SECOND}", {FIRST}, [SECOND]),
+        (None, {FIRST, SECOND}, []),
+    ):
+        cordon(cluster, entries)
+        assert await dirs_of_new_logs(cluster, broker, 12 if entries is None else 4) == expected
+        assert await cordoned_dirs(broker) == listed
 
 
-async def test_the_properties_file_counts_until_the_property_is_set(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster() as cluster:
-        broker = await cluster.start(1, log_dirs=DIRS, cordoned_log_dirs=(FIRST,))
-        assert await dirs_of_new_logs(cluster, broker) == {SECOND}
-        cordon(cluster, SECOND)
-        assert await dirs_of_new_logs(cluster, broker) == {FIRST}
-        cordon(cluster, None)
-        assert await dirs_of_new_logs(cluster, broker) == {SECOND}
+async def test_the_properties_file_counts_until_the_property_is_set(cluster: DataCluster) -> None:
+    broker = await cluster.start(1, log_dirs=DIRS, cordoned_log_dirs=(FIRST,))
+    assert await dirs_of_new_logs(cluster, broker) == {SECOND}
+    cordon(cluster, SECOND)
+    assert await dirs_of_new_logs(cluster, broker) == {FIRST}
+    cordon(cluster, None)
+    assert await dirs_of_new_logs(cluster, broker) == {SECOND}
 
 
-async def test_directories_that_are_not_here_are_named_in_the_log(
-    data_plane: DataPlaneTools, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with data_plane.cluster() as cluster:
+async def test_directories_that_are_not_here_are_named_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async with running_cluster(()) as cluster:
         await cluster.start(1, log_dirs=DIRS)
         for entries in ("/gone", "/gone", FIRST):
             cordon(cluster, entries)
@@ -71,17 +70,16 @@ async def test_directories_that_are_not_here_are_named_in_the_log(
     assert logged == ["cordoned.log.dirs: /gone is not a directory of log.dirs: it is ignored"]
 
 
-async def test_replicas_move_out_of_a_cordoned_directory_and_not_into_it(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster() as cluster:
-        broker = await begin(cluster, data_plane)
-        cordon(cluster, SECOND)
-        assert await alter(broker, SECOND) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        assert await alter(broker, SECOND, "none") is ErrorCode.INVALID_REPLICA_ASSIGNMENT
-        assert not broker.logs.wanted_dirs
-        cordon(cluster, FIRST)
-        assert await alter(broker, FIRST) is ErrorCode.NONE, "it is there"
-        assert await alter(broker, SECOND) is ErrorCode.NONE
-        await data_plane.until(lambda: is_moved(cluster, broker))
+async def test_replicas_move_out_of_a_cordoned_directory_and_not_into_it(cluster: DataCluster) -> None:
+    broker = await begin(cluster)
+    cordon(cluster, SECOND)
+    assert await alter(broker, SECOND) is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert await alter(broker, SECOND, "none") is ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert not broker.logs.wanted_dirs
+    cordon(cluster, FIRST)
+    assert await alter(broker, FIRST) is ErrorCode.NONE, "it is there"
+    assert await alter(broker, SECOND) is ErrorCode.NONE
+    await until(lambda: is_moved(cluster, broker))
 
 
 def test_a_change_of_the_cordon_is_told_once() -> None:

@@ -13,9 +13,10 @@ from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
 from pykraft.runtime.tasks import TaskSupervisor
 from tests.asynchronous import in_loop
 from tests.broker.at_once import AtOnce
-from tests.broker.data_cluster import DataPlaneTools
+from tests.broker.data_cluster import DataCluster, make_batch, values_in
 from tests.narrowing import as_type
 from tests.unexpected import unexpected
+from tests.waits import until
 
 
 class Deletions:
@@ -77,24 +78,23 @@ async def test_directory_that_is_gone_does_not_matter(deletions: Deletions) -> N
 
 @pytest.mark.parametrize("delay_ms", [0, 3_600_000])
 async def test_deleted_segments_of_a_topic_are_renamed_and_removed_at_the_latest_by_a_start(
-    data_plane: DataPlaneTools, delay_ms: int
+    cluster: DataCluster, delay_ms: int
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        configs = {"retention.bytes": "0", "file.delete.delay.ms": str(delay_ms)}
-        await cluster.create(1, configs=configs)
-        client, broker = await cluster.client(1), cluster.brokers[1]
-        await client.produce(data_plane.batch(b"v"))
-        log = cluster.partition(1).log
-        log.roll(0)
-        held = log.read(0, 1)
-        await broker.data.maintenance.delete_old_segments()
-        assert log.segment_base_offsets == (1,)
-        oldest = f"/d1/t-0/{0:020}"
-        assert not broker.disk.exists(f"{oldest}.log")
-        assert held is not None and data_plane.values(held.file.pread(0, 1000)) == [b"v"]
-        if delay_ms:
-            assert [broker.disk.exists(f"{oldest}{s}.deleted") for s in (".log", ".index", ".timeindex")]
-            await broker.stop()
-            broker = await cluster.start(1)
-        await data_plane.until(lambda: not broker.disk.exists(f"{oldest}.log.deleted"))
-        assert not [name for name in broker.disk.list("/d1/t-0") if name.endswith(".deleted")]
+    configs = {"retention.bytes": "0", "file.delete.delay.ms": str(delay_ms)}
+    await cluster.create(1, configs=configs)
+    client, broker = await cluster.client(1), cluster.brokers[1]
+    await client.produce(make_batch(b"v"))
+    log = cluster.partition(1).log
+    log.roll(0)
+    held = log.read(0, 1)
+    await broker.data.maintenance.delete_old_segments()
+    assert log.segment_base_offsets == (1,)
+    oldest = f"/d1/t-0/{0:020}"
+    assert not broker.disk.exists(f"{oldest}.log")
+    assert held is not None and values_in(held.file.pread(0, 1000)) == [b"v"]
+    if delay_ms:
+        assert [broker.disk.exists(f"{oldest}{s}.deleted") for s in (".log", ".index", ".timeindex")]
+        await broker.stop()
+        broker = await cluster.start(1)
+    await until(lambda: not broker.disk.exists(f"{oldest}.log.deleted"))
+    assert not [name for name in broker.disk.list("/d1/t-0") if name.endswith(".deleted")]

@@ -13,11 +13,14 @@ from pykraft.log_store.checkpoint import RECOVERY_POINT_CHECKPOINT
 from pykraft.runtime.disk import Disk
 from tests.broker.crash import abandon
 from tests.broker.damage import read_all, values
-from tests.broker.data_cluster import DataBroker, DataPlaneTools, directory_id
+from tests.broker.data_cluster import TOPIC_ID, DataBroker, DataCluster, directory_id, make_batch
 from tests.broker.logs.test_interrupted_moves import MARKED, RECORDED, move_until, start_without
 from tests.broker.logs.test_log_checkpoints import KEY, SlowDisk, manager
 from tests.broker.logs.test_log_moves import DIRS, alter, begin, directories_of, is_moved
 from tests.broker.logs.test_settling_moves import move
+from tests.waits import until
+
+pytestmark = pytest.mark.world(brokers=())
 
 
 def fail_to_mark(monkeypatch: pytest.MonkeyPatch, error_number: int, times: int = 1) -> None:
@@ -39,92 +42,87 @@ def is_over(broker: DataBroker, path: str = "/e1") -> bool:
     "found", ["before the mark", "by the mark", "when it is marked", "by a flush when it is marked"]
 )
 async def test_log_whose_directory_fails_while_it_is_moved_is_whole_after_the_next_start(
-    data_plane: DataPlaneTools, found: str, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, found: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether the log has a mark depends on what has ``found`` it."""
-    async with data_plane.cluster() as cluster:
-        broker, disk = await begin(cluster, data_plane), cluster.disk(1)
-        if found == "by the mark":
-            fail_to_mark(monkeypatch, errno.EIO)
-            await alter(broker, "/e1")
+    broker, disk = await begin(cluster), cluster.disk(1)
+    if found == "by the mark":
+        fail_to_mark(monkeypatch, errno.EIO)
+        await alter(broker, "/e1")
+    else:
+        await move_until(RECORDED if found == "before the mark" else MARKED, cluster, broker)
+        if found.startswith("by a flush"):
+            disk.break_directory("/d1")
+            await broker.logs.flush(("t", 0))
+            await broker.logs.checkpoints.write({})
         else:
-            await move_until(RECORDED if found == "before the mark" else MARKED, cluster, broker)
-            if found.startswith("by a flush"):
-                disk.break_directory("/d1")
-                await broker.logs.flush(("t", 0))
-                await broker.logs.checkpoints.write({})
-            else:
-                broker.logs.failures.fail("/d1", OSError(errno.EIO, "broken"))
-        await data_plane.until(lambda: ("t", 0) in broker.logs.unavailable)
-        if found != "before the mark":
-            await data_plane.until(lambda: is_over(broker))
-        disk.mend_directory("/d1")
-        await broker.stop()
-        again = await cluster.start(1, log_dirs=DIRS)
-        await data_plane.until(lambda: again.table.find("t", 0) is not None)
-        assert cluster.controller.lost == []
-        assert await read_all(cluster, data_plane, 1) == values(12)
+            broker.logs.failures.fail("/d1", OSError(errno.EIO, "broken"))
+    await until(lambda: ("t", 0) in broker.logs.unavailable)
+    if found != "before the mark":
+        await until(lambda: is_over(broker))
+    disk.mend_directory("/d1")
+    await broker.stop()
+    again = await cluster.start(1, log_dirs=DIRS)
+    await until(lambda: again.table.find("t", 0) is not None)
+    assert cluster.controller.lost == []
+    assert await read_all(cluster, 1) == values(12)
 
 
 @pytest.mark.parametrize("lacking", [errno.EMFILE, errno.ENOSPC])
 async def test_mark_that_can_neither_be_kept_nor_removed_for_now_costs_only_the_move(
-    data_plane: DataPlaneTools, lacking: int, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, lacking: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """For want of a descriptor or room; the next start finds the copy and the mark, and moves the log."""
-    async with data_plane.cluster() as cluster:
-        broker, disk = await begin(cluster, data_plane), cluster.disk(1)
-        with monkeypatch.context() as patched:
-            fail_to_mark(patched, lacking, times=2)
-            await alter(broker, "/e1")
-            await data_plane.until(lambda: not broker.logs.wanted_dirs and is_over(broker))
-        assert broker.faults == [] and broker.logs.dirs.online == list(DIRS)
-        assert await read_all(cluster, data_plane, 1) == values(12)
-        await broker.stop(clean=False)
-        again = await cluster.start(1, log_dirs=DIRS)
-        await data_plane.until(lambda: is_moved(cluster, again))
-        await data_plane.until(lambda: directories_of(disk) == ["/e1/t-0"])
-        assert await read_all(cluster, data_plane, 1) == values(12)
+    broker, disk = await begin(cluster), cluster.disk(1)
+    with monkeypatch.context() as patched:
+        fail_to_mark(patched, lacking, times=2)
+        await alter(broker, "/e1")
+        await until(lambda: not broker.logs.wanted_dirs and is_over(broker))
+    assert broker.faults == [] and broker.logs.dirs.online == list(DIRS)
+    assert await read_all(cluster, 1) == values(12)
+    await broker.stop(clean=False)
+    again = await cluster.start(1, log_dirs=DIRS)
+    await until(lambda: is_moved(cluster, again))
+    await until(lambda: directories_of(disk) == ["/e1/t-0"])
+    assert await read_all(cluster, 1) == values(12)
 
 
 async def test_log_whose_move_is_stopped_in_order_is_used_without_the_other_directory(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster() as cluster:
-        broker = await begin(cluster, data_plane)
-        await move_until(MARKED, cluster, broker)
-        await broker.stop()
-        again = await start_without(cluster, "/e1")
-        assert again.logs.logs["t", 0].log_dir == "/d1"
-        assert await read_all(cluster, data_plane, 1) == values(12)
+    broker = await begin(cluster)
+    await move_until(MARKED, cluster, broker)
+    await broker.stop()
+    again = await start_without(cluster, "/e1")
+    assert again.logs.logs["t", 0].log_dir == "/d1"
+    assert await read_all(cluster, 1) == values(12)
 
 
 async def test_move_that_is_asked_for_again_right_after_it_was_cancelled_takes_place(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster() as cluster:
-        broker = await begin(cluster, data_plane)
-        await move_until(MARKED, cluster, broker)
-        await alter(broker, "/d1")
-        await alter(broker, "/e1")
-        del broker.logs.copies.promote
-        await data_plane.until(lambda: not broker.logs.wanted_dirs)
-        assert broker.logs.logs["t", 0].log_dir == "/e1"
+    broker = await begin(cluster)
+    await move_until(MARKED, cluster, broker)
+    await alter(broker, "/d1")
+    await alter(broker, "/e1")
+    del broker.logs.copies.promote
+    await until(lambda: not broker.logs.wanted_dirs)
+    assert broker.logs.logs["t", 0].log_dir == "/e1"
 
 
-async def test_log_goes_back_to_a_directory_that_still_has_what_it_was(data_plane: DataPlaneTools) -> None:
+async def test_log_goes_back_to_a_directory_that_still_has_what_it_was(cluster: DataCluster) -> None:
     """The old log was not deleted, since the new directory's checkpoint lacked a descriptor."""
-    async with data_plane.cluster() as cluster:
-        broker, disk = await begin(cluster, data_plane), cluster.disk(1)
-        disk.inject("write_atomic", errno.EMFILE, path_part=f"/e1/{RECOVERY_POINT_CHECKPOINT}")
-        await alter(broker, "/e1")
-        await data_plane.until(lambda: is_moved(cluster, broker) and is_over(broker))
-        assert directories_of(disk) == ["/d1/t-0", "/e1/t-0"]
-        assert await alter(broker, "/d1") is ErrorCode.NONE
-        await data_plane.until(lambda: is_over(broker, "/d1") and not broker.logs.wanted_dirs)
-        assert broker.logs.logs["t", 0].log_dir == "/d1" and not broker.logs.dirs.offline
-        old = f"/d1/t-0.{data_plane.topic_id.hex()}-stray"
-        await data_plane.until(lambda: directories_of(disk) == ["/d1/t-0", old])
-        assert await read_all(cluster, data_plane, 1) == values(12)
+    broker, disk = await begin(cluster), cluster.disk(1)
+    disk.inject("write_atomic", errno.EMFILE, path_part=f"/e1/{RECOVERY_POINT_CHECKPOINT}")
+    await alter(broker, "/e1")
+    await until(lambda: is_moved(cluster, broker) and is_over(broker))
+    assert directories_of(disk) == ["/d1/t-0", "/e1/t-0"]
+    assert await alter(broker, "/d1") is ErrorCode.NONE
+    await until(lambda: is_over(broker, "/d1") and not broker.logs.wanted_dirs)
+    assert broker.logs.logs["t", 0].log_dir == "/d1" and not broker.logs.dirs.offline
+    old = f"/d1/t-0.{TOPIC_ID.hex()}-stray"
+    await until(lambda: directories_of(disk) == ["/d1/t-0", old])
+    assert await read_all(cluster, 1) == values(12)
 
 
 async def test_log_that_goes_back_before_its_first_move_has_settled_keeps_its_start() -> None:
@@ -152,52 +150,50 @@ async def test_log_that_goes_back_before_its_first_move_has_settled_keeps_its_st
 
 
 async def test_log_that_is_flushed_with_every_message_moves_while_it_is_written(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster() as cluster:
-        broker = await cluster.start(1, log_dirs=DIRS)
-        await cluster.create(1, leader=1, configs={"flush.messages": "1"})
-        written: list[bytes] = []
-        stop = asyncio.Event()
+    broker = await cluster.start(1, log_dirs=DIRS)
+    await cluster.create(1, leader=1, configs={"flush.messages": "1"})
+    written: list[bytes] = []
+    stop = asyncio.Event()
 
-        async def write() -> None:
-            client = await cluster.client(1)
-            while not stop.is_set():
-                value = b"%d" % len(written)
-                written.append(value)
-                assert (await client.produce(data_plane.batch(value))).error_code == ErrorCode.NONE
+    async def write() -> None:
+        client = await cluster.client(1)
+        while not stop.is_set():
+            value = b"%d" % len(written)
+            written.append(value)
+            assert (await client.produce(make_batch(value))).error_code == ErrorCode.NONE
 
-        async with asyncio.TaskGroup() as tasks:
-            for _ in range(6):
-                tasks.create_task(write())
-            await data_plane.until(lambda: len(written) > 20)
-            await alter(broker, "/e1")
-            try:
-                await data_plane.until(lambda: is_moved(cluster, broker))
-            finally:
-                stop.set()
-        assert sorted(await read_all(cluster, data_plane, 1)) == sorted(written)
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(6):
+            tasks.create_task(write())
+        await until(lambda: len(written) > 20)
+        await alter(broker, "/e1")
+        try:
+            await until(lambda: is_moved(cluster, broker))
+        finally:
+            stop.set()
+    assert sorted(await read_all(cluster, 1)) == sorted(written)
 
 
 @pytest.mark.parametrize("known", ["/e1", "/d1"])
 async def test_log_whose_move_is_cancelled_a_second_time_is_used_after_the_next_start(
-    data_plane: DataPlaneTools, known: str
+    cluster: DataCluster, known: str
 ) -> None:
     """When the second move begins, the controller still knows the directory of the first one."""
-    async with data_plane.cluster() as cluster:
-        broker, disk = await begin(cluster, data_plane), cluster.disk(1)
-        await move_until(MARKED, cluster, broker)
-        await alter(broker, "/d1")
-        await alter(broker, "/e1")
-        futures = broker.logs.futures
-        await data_plane.until(lambda: ("t", 0) in futures and futures["t", 0].is_marked)
-        await alter(broker, "/d1")
-        await data_plane.until(lambda: is_over(broker) and directories_of(disk) == ["/d1/t-0"])
-        if known == "/d1":
-            told = directory_id(known)
-            await data_plane.until(lambda: cluster.controller.partition().directory(1) == told)
-        await broker.stop(clean=False)
-        again = await cluster.start(1, log_dirs=DIRS)
-        await again.data.worklist.idle.wait()
-        assert cluster.controller.lost == []
-        assert await read_all(cluster, data_plane, 1) == values(12)
+    broker, disk = await begin(cluster), cluster.disk(1)
+    await move_until(MARKED, cluster, broker)
+    await alter(broker, "/d1")
+    await alter(broker, "/e1")
+    futures = broker.logs.futures
+    await until(lambda: ("t", 0) in futures and futures["t", 0].is_marked)
+    await alter(broker, "/d1")
+    await until(lambda: is_over(broker) and directories_of(disk) == ["/d1/t-0"])
+    if known == "/d1":
+        told = directory_id(known)
+        await until(lambda: cluster.controller.partition().directory(1) == told)
+    await broker.stop(clean=False)
+    again = await cluster.start(1, log_dirs=DIRS)
+    await again.data.worklist.idle.wait()
+    assert cluster.controller.lost == []
+    assert await read_all(cluster, 1) == values(12)

@@ -10,11 +10,14 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.crash import EverythingIsLost, abandon
 from tests.broker.damage import read_all, values
-from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools, directory_id
+from tests.broker.data_cluster import DataBroker, DataCluster, directory_id, make_batch
 from tests.broker.logs.test_log_checkpoints import CONFIG, KEY, NEW_ID, OLD_ID, manager
 from tests.broker.logs.test_log_checkpoints import fill as fill_log
 from tests.broker.logs.test_log_moves import DIRS, alter, begin, directories_of, hold_back
 from tests.broker.logs.test_settling_moves import move
+from tests.waits import until
+
+pytestmark = pytest.mark.world(brokers=())
 
 RECORDED, MARKED, SWAPPED = "recorded", "marked", "swapped"
 
@@ -53,11 +56,11 @@ async def move_until(point: str, cluster: DataCluster, broker: DataBroker) -> No
     await reached.wait()
 
 
-async def produce_more(cluster: DataCluster, data_plane: DataPlaneTools) -> None:
+async def produce_more(cluster: DataCluster) -> None:
     """Seven records after the twelve that there are."""
     client = await cluster.client(1)
     for value in values(19)[12:]:
-        assert (await client.produce(data_plane.batch(value))).error_code == ErrorCode.NONE
+        assert (await client.produce(make_batch(value))).error_code == ErrorCode.NONE
 
 
 async def start_without(cluster: DataCluster, path: str, *, is_readable: bool = True) -> DataBroker:
@@ -77,82 +80,76 @@ async def start_without(cluster: DataCluster, path: str, *, is_readable: bool = 
 @pytest.mark.parametrize("loses_power", [False, True])
 @pytest.mark.parametrize(("point", "failing"), USED_WITHOUT)
 async def test_log_is_used_only_if_it_has_all_that_was_acknowledged(
-    data_plane: DataPlaneTools, point: str, failing: str, loses_power: bool
+    cluster: DataCluster, point: str, failing: str, loses_power: bool
 ) -> None:
-    async with data_plane.cluster() as cluster:
-        broker, disk = await begin(cluster, data_plane), cluster.disk(1)
-        await move_until(point, cluster, broker)
-        await produce_more(cluster, data_plane)
-        await broker.logs.flush(("t", 0))
-        await broker.stop(clean=False)
-        if loses_power:
-            disk.crash(EverythingIsLost())
-        used = USED_WITHOUT[point, failing]
-        for is_readable in (False, True):  # a start changes nothing that the next one would miss
-            again = await start_without(cluster, failing, is_readable=is_readable)
-            if used is None:
-                assert cluster.brokers[1].table.find("t", 0) is None
-                assert again.logs.unavailable["t", 0][1] in ("", failing)
-            else:
-                assert again.logs.logs["t", 0].log_dir == used
-                assert await read_all(cluster, data_plane, 1) == values(19)
-            await again.stop(clean=loses_power)
-        again = await cluster.start(1, log_dirs=DIRS)
-        await data_plane.until(lambda: again.table.find("t", 0) is not None)
-        assert await read_all(cluster, data_plane, 1) == values(19)
-        assert cluster.controller.lost == [], "no record had to come from elsewhere"
-        await data_plane.until(lambda: not again.logs.wanted_dirs and not again.logs.table.moved_from)
-        here = again.logs.logs["t", 0].log_dir
-        await data_plane.until(lambda: cluster.controller.partition().directory(1) == directory_id(here))
+    broker, disk = await begin(cluster), cluster.disk(1)
+    await move_until(point, cluster, broker)
+    await produce_more(cluster)
+    await broker.logs.flush(("t", 0))
+    await broker.stop(clean=False)
+    if loses_power:
+        disk.crash(EverythingIsLost())
+    used = USED_WITHOUT[point, failing]
+    for is_readable in (False, True):  # a start changes nothing that the next one would miss
+        again = await start_without(cluster, failing, is_readable=is_readable)
+        if used is None:
+            assert cluster.brokers[1].table.find("t", 0) is None
+            assert again.logs.unavailable["t", 0][1] in ("", failing)
+        else:
+            assert again.logs.logs["t", 0].log_dir == used
+            assert await read_all(cluster, 1) == values(19)
+        await again.stop(clean=loses_power)
+    again = await cluster.start(1, log_dirs=DIRS)
+    await until(lambda: again.table.find("t", 0) is not None)
+    assert await read_all(cluster, 1) == values(19)
+    assert cluster.controller.lost == [], "no record had to come from elsewhere"
+    await until(lambda: not again.logs.wanted_dirs and not again.logs.table.moved_from)
+    here = again.logs.logs["t", 0].log_dir
+    await until(lambda: cluster.controller.partition().directory(1) == directory_id(here))
 
 
 @pytest.mark.parametrize("ends", ["is cancelled", "fails"])
 async def test_log_whose_move_has_ended_without_effect_is_used_without_the_other_directory(
-    data_plane: DataPlaneTools, ends: str
+    cluster: DataCluster, ends: str
 ) -> None:
-    async with data_plane.cluster() as cluster:
-        broker, disk = await begin(cluster, data_plane), cluster.disk(1)
-        await move_until(MARKED, cluster, broker)
-        if ends == "fails":
-            broker.logs.failures.fail("/e1", OSError(errno.EIO, "broken"))
-        else:
-            await alter(broker, "/d1")
-        await data_plane.until(lambda: not broker.data.moves._slots["/e1"].locked())
-        disk.crash(EverythingIsLost())
-        await broker.stop(clean=False)
-        again = await start_without(cluster, "/e1")
-        assert again.logs.logs["t", 0].log_dir == "/d1" and not again.logs.unavailable
+    broker, disk = await begin(cluster), cluster.disk(1)
+    await move_until(MARKED, cluster, broker)
+    if ends == "fails":
+        broker.logs.failures.fail("/e1", OSError(errno.EIO, "broken"))
+    else:
+        await alter(broker, "/d1")
+    await until(lambda: not broker.data.moves._slots["/e1"].locked())
+    disk.crash(EverythingIsLost())
+    await broker.stop(clean=False)
+    again = await start_without(cluster, "/e1")
+    assert again.logs.logs["t", 0].log_dir == "/d1" and not again.logs.unavailable
 
 
-async def test_move_whose_mark_has_no_room_ends_without_effect(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster() as cluster:
-        broker, disk = await begin(cluster, data_plane), cluster.disk(1)
-        disk.inject("open", errno.ENOSPC, path_part="/moved-to-")
-        await alter(broker, "/e1")
-        await data_plane.until(lambda: not broker.logs.wanted_dirs)
-        await data_plane.until(lambda: directories_of(disk) == ["/d1/t-0"])
-        assert broker.logs.dirs.online == list(DIRS)
-        assert await read_all(cluster, data_plane, 1) == values(12)
+async def test_move_whose_mark_has_no_room_ends_without_effect(cluster: DataCluster) -> None:
+    broker, disk = await begin(cluster), cluster.disk(1)
+    disk.inject("open", errno.ENOSPC, path_part="/moved-to-")
+    await alter(broker, "/e1")
+    await until(lambda: not broker.logs.wanted_dirs)
+    await until(lambda: directories_of(disk) == ["/d1/t-0"])
+    assert broker.logs.dirs.online == list(DIRS)
+    assert await read_all(cluster, 1) == values(12)
 
 
 async def test_replica_whose_moved_log_is_damaged_does_not_take_the_old_one(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster() as cluster:
-        broker, disk = await begin(cluster, data_plane), cluster.disk(1)
-        await move_until(SWAPPED, cluster, broker)
-        await produce_more(cluster, data_plane)
-        await broker.stop(clean=False)
-        disk.remove("/e1/t-0/partition.metadata")
-        again = await cluster.start(1, log_dirs=DIRS)
-        await data_plane.until(lambda: cluster.controller.lost == [(1, "t")])
-        assert again.table.find("t", 0) is None
+    broker, disk = await begin(cluster), cluster.disk(1)
+    await move_until(SWAPPED, cluster, broker)
+    await produce_more(cluster)
+    await broker.stop(clean=False)
+    disk.remove("/e1/t-0/partition.metadata")
+    again = await cluster.start(1, log_dirs=DIRS)
+    await until(lambda: cluster.controller.lost == [(1, "t")])
+    assert again.table.find("t", 0) is None
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-async def test_topic_that_is_created_again_does_not_begin_with_what_was_moved(
-    data_plane: DataPlaneTools, restarts: bool
-) -> None:
+async def test_topic_that_is_created_again_does_not_begin_with_what_was_moved(restarts: bool) -> None:
     """The new directory has failed before the old log was deleted."""
     disk = MemoryDisk()
     logs = manager(disk, ("/a", "/b"))
@@ -167,7 +164,7 @@ async def test_topic_that_is_created_again_does_not_begin_with_what_was_moved(
     else:
         logs.failures.fail("/b", OSError(errno.EIO, "broken"))
         await logs.copies.delete_moved(old, new)
-        await data_plane.until(lambda: KEY in logs.unavailable)
+        await until(lambda: KEY in logs.unavailable)
     assert logs.table.moved_from == {(KEY, "/a")} and not logs.logs
     (created,) = await logs.open_or_create([(*KEY, NEW_ID, CONFIG)])
     assert created.log.directory == "/a/t-0" and created.log.log_end_offset == 0
@@ -181,20 +178,19 @@ async def test_topic_that_is_created_again_does_not_begin_with_what_was_moved(
 
 
 async def test_start_of_a_moved_log_is_kept_until_its_directory_works_again(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster() as cluster:
-        broker = await begin(cluster, data_plane)
-        await hold_back(cluster, data_plane, broker)
-        cluster.partition(1).log.advance_log_start(5)
-        await broker.logs.checkpoints.store_log_starts([("t", 0)])
-        del broker.logs.copies.promote
-        await move_until(SWAPPED, cluster, broker)
-        await broker.stop(clean=False)
-        again = await start_without(cluster, "/e1")
-        await again.logs.checkpoints.write({})
-        await again.stop()
-        again = await cluster.start(1, log_dirs=DIRS)
-        await data_plane.until(lambda: again.table.find("t", 0) is not None)
-        log = again.logs.logs["t", 0].log
-        assert (log.directory, log.log_start_offset, log.log_end_offset) == ("/e1/t-0", 5, 12)
+    broker = await begin(cluster)
+    await hold_back(cluster, broker)
+    cluster.partition(1).log.advance_log_start(5)
+    await broker.logs.checkpoints.store_log_starts([("t", 0)])
+    del broker.logs.copies.promote
+    await move_until(SWAPPED, cluster, broker)
+    await broker.stop(clean=False)
+    again = await start_without(cluster, "/e1")
+    await again.logs.checkpoints.write({})
+    await again.stop()
+    again = await cluster.start(1, log_dirs=DIRS)
+    await until(lambda: again.table.find("t", 0) is not None)
+    log = again.logs.logs["t", 0].log
+    assert (log.directory, log.log_start_offset, log.log_end_offset) == ("/e1/t-0", 5, 12)

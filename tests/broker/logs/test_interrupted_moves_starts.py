@@ -12,12 +12,15 @@ from pykraft.runtime.disk import Disk
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.crash import EverythingIsLost, abandon
 from tests.broker.damage import read_all, values
-from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools
+from tests.broker.data_cluster import TOPIC_ID, DataBroker, DataCluster
 from tests.broker.logs.test_interrupted_moves import MARKED, RECORDED, SWAPPED, move_until, start_without
 from tests.broker.logs.test_log_checkpoints import CONFIG, KEY, NEW_ID, OLD_ID, fill, manager
 from tests.broker.logs.test_log_moves import DIRS, begin, directories_of, hold_back
 from tests.broker.logs.test_settling_moves import copy_to, create_filled, move
 from tests.narrowing import present
+from tests.waits import until
+
+pytestmark = pytest.mark.world(brokers=())
 
 ABC = ("/a", "/b", "/c")
 NOT_MOVED = "not moved"
@@ -46,11 +49,9 @@ def end_and_abandon(logs: LogManager) -> tuple[str, int] | None:
     return opened.log_dir, opened.log.log_end_offset
 
 
-async def stop_when(
-    point: str, cluster: DataCluster, data_plane: DataPlaneTools, *, clean: bool = False
-) -> MemoryDisk:
+async def stop_when(point: str, cluster: DataCluster, *, clean: bool = False) -> MemoryDisk:
     """A broker whose log is durable has moved it so far when it stops; its disk."""
-    broker = await begin(cluster, data_plane)
+    broker = await begin(cluster)
     await broker.logs.flush(("t", 0))
     await broker.logs.checkpoints.write({})
     if point != NOT_MOVED:
@@ -59,12 +60,12 @@ async def stop_when(
     return cluster.disk(1)
 
 
-async def start_with_all(cluster: DataCluster, data_plane: DataPlaneTools) -> DataBroker:
+async def start_with_all(cluster: DataCluster) -> DataBroker:
     """Start with directories that all work; the replica has everything that it had."""
     broker = await cluster.start(1, log_dirs=DIRS)
-    await data_plane.until(lambda: broker.table.find("t", 0) is not None)
+    await until(lambda: broker.table.find("t", 0) is not None)
     assert cluster.controller.lost == []
-    assert await read_all(cluster, data_plane, 1) == values(12)
+    assert await read_all(cluster, 1) == values(12)
     return broker
 
 
@@ -133,78 +134,74 @@ async def test_marked_log_gives_way_to_no_stale_one_while_its_other_directory_do
     assert end_and_abandon(await start_logs(disk, "/b")) == ("/a", 20)
 
 
-async def test_mark_does_not_come_back_after_its_copy_is_gone(data_plane: DataPlaneTools) -> None:
+async def test_mark_does_not_come_back_after_its_copy_is_gone(cluster: DataCluster) -> None:
     """A killed process removed the mark, not durably; the next start removes the copy; then power is lost."""
-    async with data_plane.cluster() as cluster:
-        disk = await stop_when(MARKED, cluster, data_plane)
-        (mark,) = [name for name in disk.list("/d1/t-0") if name.startswith("moved-to-")]
-        disk.remove(f"/d1/t-0/{mark}")
-        again = await cluster.start(1, log_dirs=DIRS)
-        again.logs.wanted_dirs.clear()  # the move does not begin again
-        await data_plane.until(lambda: again.table.find("t", 0) is not None)
-        assert directories_of(disk) == ["/d1/t-0"]
-        disk.flush_dir("/e1")
-        disk.crash(EverythingIsLost())
-        await again.stop(clean=False)
-        third = await start_with_all(cluster, data_plane)
-        assert third.logs.logs["t", 0].log_dir == "/d1"
+    disk = await stop_when(MARKED, cluster)
+    (mark,) = [name for name in disk.list("/d1/t-0") if name.startswith("moved-to-")]
+    disk.remove(f"/d1/t-0/{mark}")
+    again = await cluster.start(1, log_dirs=DIRS)
+    again.logs.wanted_dirs.clear()  # the move does not begin again
+    await until(lambda: again.table.find("t", 0) is not None)
+    assert directories_of(disk) == ["/d1/t-0"]
+    disk.flush_dir("/e1")
+    disk.crash(EverythingIsLost())
+    await again.stop(clean=False)
+    third = await start_with_all(cluster)
+    assert third.logs.logs["t", 0].log_dir == "/d1"
 
 
 @pytest.mark.parametrize("operation", ["remove", "flush_dir"])
 async def test_directory_that_fails_when_a_start_removes_a_mark_loses_nothing(
-    data_plane: DataPlaneTools, operation: str, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, operation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with data_plane.cluster() as cluster:
-        disk = await stop_when(MARKED, cluster, data_plane)
+    disk = await stop_when(MARKED, cluster)
 
-        def fail_to_remove(_: Disk, log_path: str, mark: Mark) -> None:
-            disk.inject(operation, errno.EIO, path_part=log_path)
-            remove_mark(disk, log_path, mark)
+    def fail_to_remove(_: Disk, log_path: str, mark: Mark) -> None:
+        disk.inject(operation, errno.EIO, path_part=log_path)
+        remove_mark(disk, log_path, mark)
 
-        with monkeypatch.context() as patched:
-            patched.setattr(log_opening, "remove_mark", fail_to_remove)
-            again = await cluster.start(1, log_dirs=DIRS)
-        await again.data.worklist.idle.wait()
-        assert list(again.logs.dirs.offline) == ["/d1"] and cluster.controller.lost == []
-        await again.stop(clean=False)
-        disk.crash(EverythingIsLost())
-        third = await start_with_all(cluster, data_plane)
-        assert third.logs.dirs.online == list(DIRS)
+    with monkeypatch.context() as patched:
+        patched.setattr(log_opening, "remove_mark", fail_to_remove)
+        again = await cluster.start(1, log_dirs=DIRS)
+    await again.data.worklist.idle.wait()
+    assert list(again.logs.dirs.offline) == ["/d1"] and cluster.controller.lost == []
+    await again.stop(clean=False)
+    disk.crash(EverythingIsLost())
+    third = await start_with_all(cluster)
+    assert third.logs.dirs.online == list(DIRS)
 
 
 @pytest.mark.parametrize("is_clean", [False, True])
 async def test_log_that_was_moved_is_deleted_and_forgotten_by_the_next_start(
-    data_plane: DataPlaneTools, is_clean: bool
+    cluster: DataCluster, is_clean: bool
 ) -> None:
     """A further start, at which the new directory does not work, does not miss it in the old one."""
-    async with data_plane.cluster() as cluster:
-        disk = await stop_when(SWAPPED, cluster, data_plane, clean=is_clean)
-        again = await start_with_all(cluster, data_plane)
-        assert directories_of(disk) == ["/e1/t-0"]
-        await again.stop(clean=False)
-        disk.inject("make_dirs", errno.EIO, path_part="/e1")
-        third = await cluster.start(1, log_dirs=DIRS)
-        assert list(third.logs.dirs.offline) == ["/e1"] and not third.logs.offline
-        await third.data.worklist.idle.wait()
-        assert third.logs.unavailable.keys() == {("t", 0)} and cluster.controller.lost == []
+    disk = await stop_when(SWAPPED, cluster, clean=is_clean)
+    again = await start_with_all(cluster)
+    assert directories_of(disk) == ["/e1/t-0"]
+    await again.stop(clean=False)
+    disk.inject("make_dirs", errno.EIO, path_part="/e1")
+    third = await cluster.start(1, log_dirs=DIRS)
+    assert list(third.logs.dirs.offline) == ["/e1"] and not third.logs.offline
+    await third.data.worklist.idle.wait()
+    assert third.logs.unavailable.keys() == {("t", 0)} and cluster.controller.lost == []
 
 
-async def test_start_of_a_moved_log_outlives_a_second_kill(data_plane: DataPlaneTools) -> None:
+async def test_start_of_a_moved_log_outlives_a_second_kill(cluster: DataCluster) -> None:
     """Only the old directory has stored it, and the next start deletes the old log."""
-    async with data_plane.cluster() as cluster:
-        broker, disk = await begin(cluster, data_plane), cluster.disk(1)
-        await hold_back(cluster, data_plane, broker)
-        cluster.partition(1).log.advance_log_start(5)
-        await broker.logs.checkpoints.store_log_starts([("t", 0)])
-        del broker.logs.copies.promote
-        await move_until(SWAPPED, cluster, broker)
+    broker, disk = await begin(cluster), cluster.disk(1)
+    await hold_back(cluster, broker)
+    cluster.partition(1).log.advance_log_start(5)
+    await broker.logs.checkpoints.store_log_starts([("t", 0)])
+    del broker.logs.copies.promote
+    await move_until(SWAPPED, cluster, broker)
+    await broker.stop(clean=False)
+    for _ in range(2):
+        broker = await cluster.start(1, log_dirs=DIRS)
+        await until(lambda: cluster.brokers[1].table.find("t", 0) is not None)
+        assert directories_of(disk) == ["/e1/t-0"]
+        assert cluster.partition(1).log.log_start_offset == 5
         await broker.stop(clean=False)
-        for _ in range(2):
-            broker = await cluster.start(1, log_dirs=DIRS)
-            await data_plane.until(lambda: cluster.brokers[1].table.find("t", 0) is not None)
-            assert directories_of(disk) == ["/e1/t-0"]
-            assert cluster.partition(1).log.log_start_offset == 5
-            await broker.stop(clean=False)
 
 
 @pytest.mark.parametrize(("without", "settles"), [("", (False, False)), ("/b", (False, True, False))])
@@ -227,18 +224,17 @@ async def test_start_of_a_moved_log_outlives_orderly_stops_before_it_is_used(
 
 
 async def test_moved_log_of_a_topic_that_is_deleted_while_its_directory_does_not_work_is_set_aside(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster() as cluster:
-        disk = await stop_when(SWAPPED, cluster, data_plane)
-        again = await start_without(cluster, "/e1")
-        cluster.controller.delete_topic("t")
-        await again.data.worklist.idle.wait()
-        await again.stop()
-        again = await cluster.start(1, log_dirs=DIRS)
-        await again.data.worklist.idle.wait()
-        await again.data.reconciler.set_aside_strays()
-        assert directories_of(disk) == [f"/e1/t-0.{data_plane.topic_id.hex()}-stray"]
+    disk = await stop_when(SWAPPED, cluster)
+    again = await start_without(cluster, "/e1")
+    cluster.controller.delete_topic("t")
+    await again.data.worklist.idle.wait()
+    await again.stop()
+    again = await cluster.start(1, log_dirs=DIRS)
+    await again.data.worklist.idle.wait()
+    await again.data.reconciler.set_aside_strays()
+    assert directories_of(disk) == [f"/e1/t-0.{TOPIC_ID.hex()}-stray"]
 
 
 @pytest.mark.parametrize(
@@ -252,66 +248,61 @@ async def test_moved_log_of_a_topic_that_is_deleted_while_its_directory_does_not
     ],
 )
 async def test_replica_is_not_lost_with_a_log_that_it_does_not_use(
-    data_plane: DataPlaneTools, point: str, damaged: str, failing: str
+    cluster: DataCluster, point: str, damaged: str, failing: str
 ) -> None:
     """One that was set aside long ago, or is what a moved log was, is damaged; the replica's own log is in a
     directory that does not work.
     """
-    async with data_plane.cluster() as cluster:
-        disk = await stop_when(point, cluster, data_plane)
-        topic_id = disk.read("/d1/t-0/partition.metadata")
-        if damaged == "/d1/t-0":
-            disk.remove("/d1/t-0/partition.metadata")
-        else:
-            disk.make_dirs(damaged)
-            disk.write_atomic(f"{damaged}/partition.metadata", topic_id)
-        again = await start_without(cluster, failing)
-        assert cluster.controller.lost == []
-        await again.stop(clean=False)
-        await start_with_all(cluster, data_plane)
-        assert cluster.controller.lost == []
+    disk = await stop_when(point, cluster)
+    topic_id = disk.read("/d1/t-0/partition.metadata")
+    if damaged == "/d1/t-0":
+        disk.remove("/d1/t-0/partition.metadata")
+    else:
+        disk.make_dirs(damaged)
+        disk.write_atomic(f"{damaged}/partition.metadata", topic_id)
+    again = await start_without(cluster, failing)
+    assert cluster.controller.lost == []
+    await again.stop(clean=False)
+    await start_with_all(cluster)
+    assert cluster.controller.lost == []
 
 
 async def test_replica_is_not_lost_if_other_directories_fail_at_each_start(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
     """The controller knows it in the directory of the copy; a third directory might have it, too."""
     three = ("/f1", *DIRS)
-    async with data_plane.cluster() as cluster:
-        broker, disk = await begin(cluster, data_plane), cluster.disk(1)
-        await broker.stop()
-        broker = await cluster.start(1, log_dirs=three)
-        await data_plane.until(lambda: cluster.brokers[1].table.find("t", 0) is not None)
-        await move_until(MARKED, cluster, broker)
-        await broker.stop(clean=False)
-        for failing in ({"/f1", "/d1"}, {"/d1", "/e1"}):
-            for path in failing:
-                disk.inject("make_dirs", errno.EIO, path_part=path)
-            again = await cluster.start(1, log_dirs=three)
-            await again.data.worklist.idle.wait()
-            assert again.logs.dirs.offline.keys() == failing and not again.logs.logs
-            await data_plane.until(lambda: not cluster.brokers[1].data.reconciler._assignments._is_reporting)
-            await again.stop(clean=False)
-        assert cluster.controller.lost == []
-        await start_with_all(cluster, data_plane)
+    broker, disk = await begin(cluster), cluster.disk(1)
+    await broker.stop()
+    broker = await cluster.start(1, log_dirs=three)
+    await until(lambda: cluster.brokers[1].table.find("t", 0) is not None)
+    await move_until(MARKED, cluster, broker)
+    await broker.stop(clean=False)
+    for failing in ({"/f1", "/d1"}, {"/d1", "/e1"}):
+        for path in failing:
+            disk.inject("make_dirs", errno.EIO, path_part=path)
+        again = await cluster.start(1, log_dirs=three)
+        await again.data.worklist.idle.wait()
+        assert again.logs.dirs.offline.keys() == failing and not again.logs.logs
+        await until(lambda: not cluster.brokers[1].data.reconciler._assignments._is_reporting)
+        await again.stop(clean=False)
+    assert cluster.controller.lost == []
+    await start_with_all(cluster)
 
 
 async def test_marked_log_stays_unused_if_the_other_directory_comes_back_empty(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
     """It may lack what was acknowledged; the replica starts over, and an operator finds the log."""
-    async with data_plane.cluster() as cluster:
-        disk = await stop_when(MARKED, cluster, data_plane)
-        disk.remove_tree("/e1")
-        again = await cluster.start(1, log_dirs=DIRS)
-        await again.data.worklist.idle.wait()
-        assert cluster.controller.lost == [(1, "t")]
-        assert again.table.find("t", 0) is None and directories_of(disk) == ["/d1/t-0"]
+    disk = await stop_when(MARKED, cluster)
+    disk.remove_tree("/e1")
+    again = await cluster.start(1, log_dirs=DIRS)
+    await again.data.worklist.idle.wait()
+    assert cluster.controller.lost == [(1, "t")]
+    assert again.table.find("t", 0) is None and directories_of(disk) == ["/d1/t-0"]
 
 
-async def test_log_whose_directory_fails_before_copies_are_settled_is_passed_over(
-    data_plane: DataPlaneTools,
-) -> None:
+async def test_log_whose_directory_fails_before_copies_are_settled_is_passed_over() -> None:
     """Another outdated log, and a marked one whose other directory does not work, are left."""
     disk = MemoryDisk()
     for path in ("/c", "/d"):
@@ -331,6 +322,6 @@ async def test_log_whose_directory_fails_before_copies_are_settled_is_passed_ove
     logs._on_damage = lambda key: None
     await logs.start()
     logs.failures.fail("/c", OSError(errno.EIO, "broken"))
-    await data_plane.until(lambda: KEY in logs.unavailable)
+    await until(lambda: KEY in logs.unavailable)
     await logs.opening.settle_copies(lambda opened: (True, False))
     assert not logs.logs

@@ -28,7 +28,7 @@ from pykraft.log_store.producer_snapshot import list_snapshots
 from pykraft.log_store.scrub import Scrub
 from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
 from tests.broker.damage import CLOSED, flip
-from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools
+from tests.broker.data_cluster import DataBroker, DataCluster, make_batch, running_cluster
 from tests.broker.logs.test_bad_indexes import release
 from tests.broker.logs.test_failed_directories import DIRS
 from tests.broker.logs.test_log_moves import alter
@@ -176,7 +176,6 @@ WORKS: list[tuple[str, Any, str, dict[str, str], Run, IsDone]] = [
 
 @pytest.mark.parametrize(("work", "owner", "name", "configs", "run", "is_done"), WORKS)
 async def test_mistake_in_the_work_on_one_log_costs_that_work(
-    data_plane: DataPlaneTools,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
     work: str,
@@ -187,7 +186,7 @@ async def test_mistake_in_the_work_on_one_log_costs_that_work(
     is_done: IsDone,
 ) -> None:
     with caplog.at_level(logging.ERROR):
-        async with data_plane.cluster() as cluster:
+        async with running_cluster(()) as cluster:
             broker = await fill_both(cluster, configs)
             if is_done is is_scrubbed:
                 flip(100)(cluster.disk(1), f"/e1/u-0/{CLOSED}.log")
@@ -214,7 +213,6 @@ async def test_mistake_in_the_work_on_one_log_costs_that_work(
 
 @pytest.mark.parametrize(("work", "owner", "name", "configs", "run", "is_done"), WORKS)
 async def test_error_of_the_disk_in_the_same_work_costs_the_directory(
-    data_plane: DataPlaneTools,
     monkeypatch: pytest.MonkeyPatch,
     work: str,
     owner: Any,
@@ -225,14 +223,14 @@ async def test_error_of_the_disk_in_the_same_work_costs_the_directory(
 ) -> None:
     if (owner, name) == (CleaningRound, "steps"):
         pytest.skip("what a round cannot read or write of its own files ends that round")
-    async with data_plane.cluster() as cluster:
+    async with running_cluster(()) as cluster:
         broker = await fill_both(cluster, configs)
         Bug(OSError(errno.EROFS, "read-only")).plant(monkeypatch, owner, name)
         await run(broker)
         await run(broker)
         if is_done is is_scrubbed:
             return
-        await data_plane.until(lambda: ("t", 0) in broker.logs.unavailable)
+        await until(lambda: ("t", 0) in broker.logs.unavailable)
         assert set(broker.logs.dirs.offline) == {"/d1"} and is_done(broker, "u")
         assert not broker.logs.work.failures
 
@@ -240,7 +238,6 @@ async def test_error_of_the_disk_in_the_same_work_costs_the_directory(
 @pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 @pytest.mark.parametrize(("work", "owner", "name", "configs", "run", "is_done"), WORKS)
 async def test_want_of_the_process_costs_that_work_until_it_is_over(
-    data_plane: DataPlaneTools,
     monkeypatch: pytest.MonkeyPatch,
     work: str,
     owner: Any,
@@ -253,7 +250,7 @@ async def test_want_of_the_process_costs_that_work_until_it_is_over(
     is_final = name in ("replace_segments", "discard", "delete_retired_segments")
     if is_final or (work, number) == ("flush", errno.ENOMEM):
         pytest.skip("it opens no file; what was begun, and may be half done, is final")
-    async with data_plane.cluster() as cluster:
+    async with running_cluster(()) as cluster:
         broker = await fill_both(cluster, configs)
         bug = Bug(OSError(number, "wanting"))
         bug.plant(monkeypatch, owner, name)
@@ -272,179 +269,171 @@ async def test_want_of_the_process_costs_that_work_until_it_is_over(
         assert broker.logs.work.failures == {work: bug.met}
 
 
+@pytest.mark.world(brokers=())
 async def test_move_for_which_the_process_lacks_descriptors_ends_without_effect(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with data_plane.cluster() as cluster:
-        broker = await fill_both(cluster, CONFIGS)
-        for owner, name in ((FutureLog, "create"), (FutureLog, "append"), (FutureLog, "next_piece")):
-            with monkeypatch.context() as patched:
-                bug = Bug(OSError(errno.EMFILE, "wanting"))
-                bug.plant(patched, owner, name)
-                await alter(broker, "/e1")
-                await data_plane.until(lambda: not broker.logs.wanted_dirs)
-            assert bug.met == 1 and not broker.faults and not broker.logs.dirs.offline
-            await data_plane.until(
-                lambda: not [at for at in cluster.disk(1).list("/e1") if at.startswith("t-0")]
-            )
-        await alter(broker, "/e1")
-        await data_plane.until(lambda: broker.logs.logs["t", 0].log_dir == "/e1")
+    broker = await fill_both(cluster, CONFIGS)
+    for owner, name in ((FutureLog, "create"), (FutureLog, "append"), (FutureLog, "next_piece")):
+        with monkeypatch.context() as patched:
+            bug = Bug(OSError(errno.EMFILE, "wanting"))
+            bug.plant(patched, owner, name)
+            await alter(broker, "/e1")
+            await until(lambda: not broker.logs.wanted_dirs)
+        assert bug.met == 1 and not broker.faults and not broker.logs.dirs.offline
+        await until(lambda: not [at for at in cluster.disk(1).list("/e1") if at.startswith("t-0")])
+    await alter(broker, "/e1")
+    await until(lambda: broker.logs.logs["t", 0].log_dir == "/e1")
 
 
 async def test_deleted_file_that_the_process_cannot_remove_now_is_removed_later(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        broker, disk = cluster.brokers[1], cluster.disk(1)
-        monkeypatch.setattr(deleted_files, "RETRY_MS", 1)
-        disk.write_atomic("/d1/old", b"")
-        disk.inject("remove", errno.ENOMEM, path_part="/d1/old")
-        broker.logs.remove_later(["/d1/old"], 0)
-        await data_plane.until(lambda: not disk.exists("/d1/old"))
-        assert broker.logs.work.failures == {"removal": 1} and not broker.faults
+    broker, disk = cluster.brokers[1], cluster.disk(1)
+    monkeypatch.setattr(deleted_files, "RETRY_MS", 1)
+    disk.write_atomic("/d1/old", b"")
+    disk.inject("remove", errno.ENOMEM, path_part="/d1/old")
+    broker.logs.remove_later(["/d1/old"], 0)
+    await until(lambda: not disk.exists("/d1/old"))
+    assert broker.logs.work.failures == {"removal": 1} and not broker.faults
 
 
 async def test_checkpoint_that_cannot_be_written_by_mistake_is_written_the_next_time(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        await produce(cluster, "t", 3)
-        broker = cluster.brokers[1]
-        maintenance, failures = broker.data.maintenance, broker.logs.work.failures
-        with monkeypatch.context() as patched:
-            patched.setattr(checkpoint, "encode_checkpoint", lambda lines: b"".join(lines))
-            await maintenance._checkpoint_high_watermarks()
-            await maintenance._checkpoint()
-            cluster.partition(1).delete_records(2)
-            await data_plane.until(lambda: failures["checkpoint"] == 3)
+    await cluster.create(1)
+    await produce(cluster, "t", 3)
+    broker = cluster.brokers[1]
+    maintenance, failures = broker.data.maintenance, broker.logs.work.failures
+    with monkeypatch.context() as patched:
+        patched.setattr(checkpoint, "encode_checkpoint", lambda lines: b"".join(lines))
+        await maintenance._checkpoint_high_watermarks()
         await maintenance._checkpoint()
-        path = f"/d1/{checkpoint.REPLICATION_OFFSET_CHECKPOINT}"
-        assert checkpoint.read_offset_checkpoint(broker.disk, path) == {("t", 0): 3}
-        assert cluster.partition(1).log.stored_log_start_offset == 2
+        cluster.partition(1).delete_records(2)
+        await until(lambda: failures["checkpoint"] == 3)
+    await maintenance._checkpoint()
+    path = f"/d1/{checkpoint.REPLICATION_OFFSET_CHECKPOINT}"
+    assert checkpoint.read_offset_checkpoint(broker.disk, path) == {("t", 0): 3}
+    assert cluster.partition(1).log.stored_log_start_offset == 2
 
 
 async def test_appends_that_wait_for_a_flush_are_acknowledged_by_the_next_one(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1, configs={"flush.messages": "1"})
-        bug = Bug(Mistake())
-        bug.plant(monkeypatch, FlushJob, "run")
-        first, second = await cluster.client(1), await cluster.client(1)
-        first.send_produce(data_plane.batch(b"v"))
-        broker = cluster.brokers[1]
-        await data_plane.until(lambda: broker.logs.work.failures["flush"] == 1)
-        assert cluster.partition(1).high_watermark == 0
-        bug.is_mended = True
-        assert (await second.produce(data_plane.batch(b"v"))).error_code == ErrorCode.NONE
-        assert (await first.receive()).responses[0].partition_responses[0].base_offset == 0
+    await cluster.create(1, configs={"flush.messages": "1"})
+    bug = Bug(Mistake())
+    bug.plant(monkeypatch, FlushJob, "run")
+    first, second = await cluster.client(1), await cluster.client(1)
+    first.send_produce(make_batch(b"v"))
+    broker = cluster.brokers[1]
+    await until(lambda: broker.logs.work.failures["flush"] == 1)
+    assert cluster.partition(1).high_watermark == 0
+    bug.is_mended = True
+    assert (await second.produce(make_batch(b"v"))).error_code == ErrorCode.NONE
+    assert (await first.receive()).responses[0].partition_responses[0].base_offset == 0
 
 
 async def test_flush_in_time_that_fails_by_mistake_costs_that_flush(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1, configs={"flush.ms": "5"})
-        bug = Bug(Mistake())
-        bug.plant(monkeypatch, FlushJob, "run")
-        await produce(cluster, "t")
-        failures = cluster.brokers[1].logs.work.failures
-        await data_plane.until(lambda: failures["flush"] == 1)
-        bug.is_mended = True
-        await produce(cluster, "t")
-        await data_plane.until(lambda: cluster.partition(1).log.recovery_point == 2)
+    await cluster.create(1, configs={"flush.ms": "5"})
+    bug = Bug(Mistake())
+    bug.plant(monkeypatch, FlushJob, "run")
+    await produce(cluster, "t")
+    failures = cluster.brokers[1].logs.work.failures
+    await until(lambda: failures["flush"] == 1)
+    bug.is_mended = True
+    await produce(cluster, "t")
+    await until(lambda: cluster.partition(1).log.recovery_point == 2)
 
 
+@pytest.mark.world(brokers=())
 @pytest.mark.parametrize(("owner", "name"), [(FutureLog, "append"), (FutureLog, "next_piece"), (Log, "read")])
 async def test_move_that_fails_by_mistake_ends_without_effect(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str
 ) -> None:
-    async with data_plane.cluster() as cluster:
-        broker = await fill_both(cluster, CONFIGS)
-        bug = Bug(Mistake())
-        bug.plant(monkeypatch, owner, name)
-        await alter(broker, "/e1")
-        await alter(broker, "/d1", topic="u")
-        await data_plane.until(lambda: not broker.logs.wanted_dirs)
-        assert broker.logs.work.failures == {"move": bug.met} == {"move": 1}
-        await data_plane.until(lambda: broker.logs.logs["u", 0].log_dir == "/d1")
-        assert broker.logs.logs["t", 0].log_dir == "/d1" and not broker.logs.futures
-        assert not [at for at in cluster.disk(1).list("/e1") if at.startswith("t-0")]
-        await produce(cluster, "t")
-        bug.is_mended = True
-        await alter(broker, "/e1")
-        await data_plane.until(lambda: broker.logs.logs["t", 0].log_dir == "/e1")
-        assert cluster.partition(1).high_watermark == 13
+    broker = await fill_both(cluster, CONFIGS)
+    bug = Bug(Mistake())
+    bug.plant(monkeypatch, owner, name)
+    await alter(broker, "/e1")
+    await alter(broker, "/d1", topic="u")
+    await until(lambda: not broker.logs.wanted_dirs)
+    assert broker.logs.work.failures == {"move": bug.met} == {"move": 1}
+    await until(lambda: broker.logs.logs["u", 0].log_dir == "/d1")
+    assert broker.logs.logs["t", 0].log_dir == "/d1" and not broker.logs.futures
+    assert not [at for at in cluster.disk(1).list("/e1") if at.startswith("t-0")]
+    await produce(cluster, "t")
+    bug.is_mended = True
+    await alter(broker, "/e1")
+    await until(lambda: broker.logs.logs["t", 0].log_dir == "/e1")
+    assert cluster.partition(1).high_watermark == 13
 
 
+@pytest.mark.world(brokers=())
 @pytest.mark.parametrize("name", ["create", "delete_moved"])
 async def test_move_that_fails_by_mistake_before_or_after_the_copy(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch, name: str
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    async with data_plane.cluster() as cluster:
-        broker = await fill_both(cluster, CONFIGS)
-        method = getattr(LogCopies, name)
+    broker = await fill_both(cluster, CONFIGS)
+    method = getattr(LogCopies, name)
 
-        async def broken(*args: Any) -> Any:
-            raise Mistake
+    async def broken(*args: Any) -> Any:
+        raise Mistake
 
-        monkeypatch.setattr(LogCopies, name, broken)
-        await alter(broker, "/e1")
-        await data_plane.until(lambda: broker.logs.work.failures["move"] == 1)
-        monkeypatch.setattr(LogCopies, name, method)
-        assert not broker.logs.wanted_dirs and not broker.logs.futures
-        assert broker.logs.logs["t", 0].log_dir == ("/d1" if name == "create" else "/e1")
-        await produce(cluster, "t")
-        await broker.stop()
-        again = await cluster.start(1, log_dirs=DIRS)
-        await data_plane.until(lambda: again.table.find("t", 0))
-        assert cluster.partition(1).log.log_end_offset == 13
+    monkeypatch.setattr(LogCopies, name, broken)
+    await alter(broker, "/e1")
+    await until(lambda: broker.logs.work.failures["move"] == 1)
+    monkeypatch.setattr(LogCopies, name, method)
+    assert not broker.logs.wanted_dirs and not broker.logs.futures
+    assert broker.logs.logs["t", 0].log_dir == ("/d1" if name == "create" else "/e1")
+    await produce(cluster, "t")
+    await broker.stop()
+    again = await cluster.start(1, log_dirs=DIRS)
+    await until(lambda: again.table.find("t", 0))
+    assert cluster.partition(1).log.log_end_offset == 13
 
 
 async def test_producers_that_could_not_be_rebuilt_are_read_again(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        await produce(cluster, "t", 3)
-        monkeypatch.setattr(producer_jobs, "RETRY_MS", 1)
-        bug = Bug(Mistake())
-        bug.plant(monkeypatch, producer_jobs, "rebuild_producers")
-        partition, broker = cluster.partition(1), cluster.brokers[1]
-        partition.producers.fall_behind()
-        partition.producers.complete = False
-        broker.data.tasks.start(broker.logs.producers.rebuild(("t", 0), 3), "rebuild")
-        await data_plane.until(lambda: broker.logs.work.failures["rebuild of producers"] > 2)
-        bug.is_mended = True
-        await data_plane.until(lambda: not partition.producers.is_behind)
-        await produce(cluster, "t")
+    await cluster.create(1)
+    await produce(cluster, "t", 3)
+    monkeypatch.setattr(producer_jobs, "RETRY_MS", 1)
+    bug = Bug(Mistake())
+    bug.plant(monkeypatch, producer_jobs, "rebuild_producers")
+    partition, broker = cluster.partition(1), cluster.brokers[1]
+    partition.producers.fall_behind()
+    partition.producers.complete = False
+    broker.data.tasks.start(broker.logs.producers.rebuild(("t", 0), 3), "rebuild")
+    await until(lambda: broker.logs.work.failures["rebuild of producers"] > 2)
+    bug.is_mended = True
+    await until(lambda: not partition.producers.is_behind)
+    await produce(cluster, "t")
 
 
 async def test_index_that_cannot_be_built_by_mistake_is_left_for_a_while(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1, configs=CONFIGS)
-        await produce(cluster, "t", 12)
-        broker, log = cluster.brokers[1], cluster.partition(1).log
-        flip(7)(cluster.disk(1), f"/d1/t-0/{0:020d}.index")
-        release(log)
-        bug = Bug(Mistake())
-        bug.plant(monkeypatch, IndexBuild, "run")
-        client = await cluster.client(1)
-        for _ in range(3):
-            assert not (await client.fetch(1)).records
-        for _ in range(3):
-            with pytest.raises(KafkaError) as refused:
-                await broker.logs.time_lookups.look_up(log, FIRST_MS + 1)
-            assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-        assert broker.logs.work.failures == {"index rebuild": 1}
-        bug.is_mended = True
-        monkeypatch.setattr(index_rebuilds, "RETRY_MS", 0)
-        broker.logs.index_rebuilds._retry_ms.clear()
-        assert (await client.fetch(1, max_wait_ms=600_000)).records
-        assert await broker.logs.time_lookups.look_up(log, FIRST_MS + 1) == (FIRST_MS + 1, 1, 0)
+    await cluster.create(1, configs=CONFIGS)
+    await produce(cluster, "t", 12)
+    broker, log = cluster.brokers[1], cluster.partition(1).log
+    flip(7)(cluster.disk(1), f"/d1/t-0/{0:020d}.index")
+    release(log)
+    bug = Bug(Mistake())
+    bug.plant(monkeypatch, IndexBuild, "run")
+    client = await cluster.client(1)
+    for _ in range(3):
+        assert not (await client.fetch(1)).records
+    for _ in range(3):
+        with pytest.raises(KafkaError) as refused:
+            await broker.logs.time_lookups.look_up(log, FIRST_MS + 1)
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert broker.logs.work.failures == {"index rebuild": 1}
+    bug.is_mended = True
+    monkeypatch.setattr(index_rebuilds, "RETRY_MS", 0)
+    broker.logs.index_rebuilds._retry_ms.clear()
+    assert (await client.fetch(1, max_wait_ms=600_000)).records
+    assert await broker.logs.time_lookups.look_up(log, FIRST_MS + 1) == (FIRST_MS + 1, 1, 0)
 
 
 @pytest.mark.loop(new=VirtualLoop)

@@ -19,12 +19,14 @@ from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store.checkpoint import read_offset_checkpoint, write_offset_checkpoint
 from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log.log import Log
+from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import TaskSupervisor, Workers
 from tests.broker.crash import abandon
-from tests.broker.data_cluster import DataPlaneTools
+from tests.broker.data_cluster import DataCluster
 from tests.unexpected import unexpected
+from tests.waits import until
 
 KEY = ("t", 0)
 GAPS = "/d/gap-offset-checkpoint"
@@ -218,28 +220,27 @@ async def test_producers_whose_batches_may_have_gone_are_not_expected_at_zero() 
     abandon(logs)
 
 
-async def test_followers_leave_no_gap(data_plane: DataPlaneTools) -> None:
+async def test_followers_leave_no_gap(cluster: DataCluster) -> None:
     configs = {"cleanup.policy": "compact"}
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1, configs=configs)
-        leader = cluster.partition(1).log
-        for offset in LEFT:
-            if offset in (12, 16):
-                leader.assign_epoch(1, offset - 1)
-            data = encoded(offset, 0 if offset < 12 else 1)
-            leader.append(data, [read_header(data)], now_ms=0)
-        leader.compacted_offset = 18
-        await cluster.start(2)
-        cluster.controller.set_partition(data_plane.Registration((1, 2), (1,), 1, 1, 1), configs=configs)
-        await data_plane.until(lambda: cluster.brokers[2].table.find("t", 0))
-        await data_plane.until(lambda: cluster.partition(2).log.log_end_offset == 18)
-        follower = cluster.partition(2).log
-        assert is_without_gap(follower)
-        found = [header.base_offset for header in follower.iter_headers(0) if header.record_count]
-        assert found == LEFT
-        await cluster.brokers[2].data.scrubber.scrub_all()
-        await cluster.brokers[2].stop(clean=False)
-        restarted = await cluster.start(2)
-        assert not restarted.logs.offline
-        client = await cluster.client(1)
-        assert (await client.fetch(9)).error_code == ErrorCode.NONE
+    await cluster.create(1, configs=configs)
+    leader = cluster.partition(1).log
+    for offset in LEFT:
+        if offset in (12, 16):
+            leader.assign_epoch(1, offset - 1)
+        data = encoded(offset, 0 if offset < 12 else 1)
+        leader.append(data, [read_header(data)], now_ms=0)
+    leader.compacted_offset = 18
+    await cluster.start(2)
+    cluster.controller.set_partition(PartitionRegistration((1, 2), (1,), 1, 1, 1), configs=configs)
+    await until(lambda: cluster.brokers[2].table.find("t", 0))
+    await until(lambda: cluster.partition(2).log.log_end_offset == 18)
+    follower = cluster.partition(2).log
+    assert is_without_gap(follower)
+    found = [header.base_offset for header in follower.iter_headers(0) if header.record_count]
+    assert found == LEFT
+    await cluster.brokers[2].data.scrubber.scrub_all()
+    await cluster.brokers[2].stop(clean=False)
+    restarted = await cluster.start(2)
+    assert not restarted.logs.offline
+    client = await cluster.client(1)
+    assert (await client.fetch(9)).error_code == ErrorCode.NONE

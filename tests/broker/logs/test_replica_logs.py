@@ -26,7 +26,7 @@ from pykraft.runtime.disk import Disk
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import Workers
 from tests.broker.crash import abandon
-from tests.broker.data_cluster import DataPlaneTools
+from tests.broker.data_cluster import DataCluster, make_batch, running_cluster
 
 T = TypeVar("T")
 CONFIG = build_log_config({}, {})
@@ -173,13 +173,13 @@ async def test_topic_of_the_same_name_gets_a_new_log() -> None:
     await manager(disk).start()
 
 
-async def test_log_is_not_created_while_a_stray_log_of_its_name_exists(data_plane: DataPlaneTools) -> None:
+async def test_log_is_not_created_while_a_stray_log_of_its_name_exists() -> None:
     disks: dict[int, Disk] = {}
-    async with data_plane.cluster(1, disks=disks) as cluster:
+    async with running_cluster(disks=disks) as cluster:
         await cluster.create(1)
         client = await cluster.client(1)
-        await client.produce(data_plane.batch(b"old"))
-    async with data_plane.cluster(1, disks=disks) as cluster:
+        await client.produce(make_batch(b"old"))
+    async with running_cluster(disks=disks) as cluster:
         data = cluster.brokers[1].data
         await data.worklist.idle.wait()
         renaming = asyncio.Event()
@@ -235,39 +235,37 @@ async def test_failed_flush_is_a_fault_of_the_node() -> None:
     assert len(faults) == 1 and opened.log.recovery_point == 0
 
 
-async def test_failed_append_is_reported_to_the_client_and_halts_the_node(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        client = await cluster.client(1)
-        cluster.disk(1).inject("append", errno.ENOSPC, path_part=".log")
-        result = await client.produce(data_plane.batch(b"v"))
-        assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert len(cluster.brokers[1].faults) == 1
-        cluster.brokers[1].faults.clear()
+async def test_failed_append_is_reported_to_the_client_and_halts_the_node(cluster: DataCluster) -> None:
+    await cluster.create(1)
+    client = await cluster.client(1)
+    cluster.disk(1).inject("append", errno.ENOSPC, path_part=".log")
+    result = await client.produce(make_batch(b"v"))
+    assert result.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert len(cluster.brokers[1].faults) == 1
+    cluster.brokers[1].faults.clear()
 
 
-async def test_retention_and_flush_follow_the_topics_settings(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1, configs={"flush.messages": "1", "retention.ms": "1000"})
-        client = await cluster.client(1)
-        for _ in range(3):
-            await client.produce(data_plane.batch(b"v", timestamp_ms=1000))
-        broker = cluster.brokers[1]
-        maintenance = broker.data.maintenance
-        log = cluster.partition(1).log
-        assert log.recovery_point == 3
-        await maintenance.delete_old_segments()
-        assert (log.log_start_offset, log.log_end_offset) == (3, 3)
-        assert (await client.fetch(0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
-        assert (await client.produce(data_plane.batch(b"w"))).base_offset == 3
+async def test_retention_and_flush_follow_the_topics_settings(cluster: DataCluster) -> None:
+    await cluster.create(1, configs={"flush.messages": "1", "retention.ms": "1000"})
+    client = await cluster.client(1)
+    for _ in range(3):
+        await client.produce(make_batch(b"v", timestamp_ms=1000))
+    broker = cluster.brokers[1]
+    maintenance = broker.data.maintenance
+    log = cluster.partition(1).log
+    assert log.recovery_point == 3
+    await maintenance.delete_old_segments()
+    assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+    assert (await client.fetch(0)).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (await client.produce(make_batch(b"w"))).base_offset == 3
 
 
-async def test_log_start_is_stored_before_its_segments_are_deleted(data_plane: DataPlaneTools) -> None:
+async def test_log_start_is_stored_before_its_segments_are_deleted() -> None:
     disk = MemoryDisk()
-    async with data_plane.cluster(1, disks={1: disk}) as cluster:
+    async with running_cluster(disks={1: disk}) as cluster:
         await cluster.create(1, configs={"retention.ms": "1000"})
         client = await cluster.client(1)
-        await client.produce(data_plane.batch(b"v", timestamp_ms=1000))
+        await client.produce(make_batch(b"v", timestamp_ms=1000))
         broker = cluster.brokers[1]
         disk.calls.clear()
         await broker.data.maintenance.delete_old_segments()
@@ -280,16 +278,15 @@ async def test_log_start_is_stored_before_its_segments_are_deleted(data_plane: D
         assert again.logs.logs["t", 0].log.log_start_offset == 1
 
 
-async def test_retention_keeps_what_is_not_committed(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1, 2, configs={"retention.bytes": "0"})
-        client = await cluster.client(1)
-        for _ in range(3):
-            await client.produce(data_plane.batch(b"v"), acks=1)
-        broker, partition = cluster.brokers[1], cluster.partition(1)
-        maintenance = broker.data.maintenance
-        await maintenance.delete_old_segments()
-        assert (partition.log.log_start_offset, partition.log.log_end_offset) == (0, 3)
-        partition.handle_follower_fetch(2, 3, 100, 0, 0)
-        await maintenance.delete_old_segments()
-        assert (partition.log.log_start_offset, partition.log.log_end_offset) == (3, 3)
+async def test_retention_keeps_what_is_not_committed(cluster: DataCluster) -> None:
+    await cluster.create(1, 2, configs={"retention.bytes": "0"})
+    client = await cluster.client(1)
+    for _ in range(3):
+        await client.produce(make_batch(b"v"), acks=1)
+    broker, partition = cluster.brokers[1], cluster.partition(1)
+    maintenance = broker.data.maintenance
+    await maintenance.delete_old_segments()
+    assert (partition.log.log_start_offset, partition.log.log_end_offset) == (0, 3)
+    partition.handle_follower_fetch(2, 3, 100, 0, 0)
+    await maintenance.delete_old_segments()
+    assert (partition.log.log_start_offset, partition.log.log_end_offset) == (3, 3)

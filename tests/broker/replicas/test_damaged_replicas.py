@@ -32,8 +32,11 @@ from tests.broker.damage import (
     unreadable,
     values,
 )
-from tests.broker.data_cluster import DataPlaneTools
+from tests.broker.data_cluster import DataCluster, make_batch, running_cluster
 from tests.narrowing import present
+from tests.waits import until
+
+pytestmark = pytest.mark.world(brokers=(1, 2))
 
 # What is damaged, how, and whether the replica must be copied again (or can be repaired, or needs no repair).
 DAMAGES: dict[str, tuple[str, Callable[[MemoryDisk, str], None], bool]] = {
@@ -83,195 +86,190 @@ DAMAGES: dict[str, tuple[str, Callable[[MemoryDisk, str], None], bool]] = {
 }
 
 
+@pytest.mark.world(brokers=(1, 2, 3))
 @pytest.mark.parametrize("case", DAMAGES)
 async def test_stopped_replica_that_was_damaged_serves_no_gap_and_no_wrong_byte(
-    data_plane: DataPlaneTools, case: str
+    cluster: DataCluster, case: str
 ) -> None:
     name, damage, is_lost = DAMAGES[case]
-    async with data_plane.cluster(1, 2, 3) as cluster:
-        await cluster.create(1, 2, 3, configs={**SEGMENTS, "index.interval.bytes": "1"})
-        await cluster.create(1, 2, 3, topic="u")
-        await fill(cluster, data_plane, 1, 12)
-        await fill(cluster, data_plane, 1, 3, topic="u")
-        await cluster.brokers[2].stop()
-        disk = cluster.disk(2)
-        damage(disk, f"/d2/{name}")
-        before = content(disk, f"/d2/{name}")
-        broker = await cluster.start(2)
-        await data_plane.until(lambda: broker.replicas.is_reconciled)
-        assert cluster.controller.lost == ([(2, "t")] if is_lost else [])
-        await data_plane.until(lambda: in_sync(cluster, 2, 12) and in_sync(cluster, 2, 3, "u"))
-        for topic in ("t", "u"):
-            cluster.controller.elect(2, (1, 2, 3), topic=topic)
-        await data_plane.until(lambda: cluster.partition(2).is_leader)
-        await data_plane.until(lambda: cluster.partition(2).high_watermark == 12)
-        assert await read_all(cluster, data_plane, 2) == values(12)
-        assert await read_all(cluster, data_plane, 2, "u") == values(3)
-        if is_lost and before is not None:
-            assert disk.read(f"/d2/t-0.00000000-damaged/{name.rpartition('/')[2]}") == before
+    await cluster.create(1, 2, 3, configs={**SEGMENTS, "index.interval.bytes": "1"})
+    await cluster.create(1, 2, 3, topic="u")
+    await fill(cluster, 1, 12)
+    await fill(cluster, 1, 3, topic="u")
+    await cluster.brokers[2].stop()
+    disk = cluster.disk(2)
+    damage(disk, f"/d2/{name}")
+    before = content(disk, f"/d2/{name}")
+    broker = await cluster.start(2)
+    await until(lambda: broker.replicas.is_reconciled)
+    assert cluster.controller.lost == ([(2, "t")] if is_lost else [])
+    await until(lambda: in_sync(cluster, 2, 12) and in_sync(cluster, 2, 3, "u"))
+    for topic in ("t", "u"):
+        cluster.controller.elect(2, (1, 2, 3), topic=topic)
+    await until(lambda: cluster.partition(2).is_leader)
+    await until(lambda: cluster.partition(2).high_watermark == 12)
+    assert await read_all(cluster, 2) == values(12)
+    assert await read_all(cluster, 2, "u") == values(3)
+    if is_lost and before is not None:
+        assert disk.read(f"/d2/t-0.00000000-damaged/{name.rpartition('/')[2]}") == before
 
 
+@pytest.mark.world(brokers=(1, 2), replica_fetch_max_bytes=200)
 @pytest.mark.parametrize(
     "damage",
     [flip(8), flip(100), half, missing, unreadable],
     ids=["length", "crc", "cut", "missing", "unreadable"],
 )
 async def test_leader_whose_closed_segment_is_damaged_while_it_runs_is_replaced(
-    data_plane: DataPlaneTools, damage: Damage
+    cluster: DataCluster, damage: Damage
 ) -> None:
     """Found by a follower that has to copy it."""
-    async with data_plane.cluster(1, 2, replica_fetch_max_bytes=200) as cluster:
-        await cluster.create(1, 2, configs=SEGMENTS)
-        await fill(cluster, data_plane, 1, 12)
-        damage(cluster.disk(1), f"/d1/t-0/{CLOSED}.log")
-        for segment in cluster.partition(1).log._segments[:-1]:
-            segment.close()  # as if it had not been read for a long time
-        await cluster.start(3)
-        old = cluster.controller.partition()
-        cluster.controller.set_partition(
-            replace(old, replicas=(1, 2, 3), partition_epoch=old.partition_epoch + 1)
-        )
-        await data_plane.until(lambda: in_sync(cluster, 3, 12) and in_sync(cluster, 1, 12))
-        assert cluster.controller.lost == [(1, "t")]
-        assert cluster.controller.partition().leader == 2
-        cluster.controller.elect(1, (1, 2, 3))
-        await data_plane.until(lambda: cluster.partition(1).high_watermark == 12)
-        assert await read_all(cluster, data_plane, 1) == values(12)
+    await cluster.create(1, 2, configs=SEGMENTS)
+    await fill(cluster, 1, 12)
+    damage(cluster.disk(1), f"/d1/t-0/{CLOSED}.log")
+    for segment in cluster.partition(1).log._segments[:-1]:
+        segment.close()  # as if it had not been read for a long time
+    await cluster.start(3)
+    old = cluster.controller.partition()
+    cluster.controller.set_partition(
+        replace(old, replicas=(1, 2, 3), partition_epoch=old.partition_epoch + 1)
+    )
+    await until(lambda: in_sync(cluster, 3, 12) and in_sync(cluster, 1, 12))
+    assert cluster.controller.lost == [(1, "t")]
+    assert cluster.controller.partition().leader == 2
+    cluster.controller.elect(1, (1, 2, 3))
+    await until(lambda: cluster.partition(1).high_watermark == 12)
+    assert await read_all(cluster, 1) == values(12)
 
 
-async def test_leader_whose_log_has_a_future_epoch_costs_one_replica(data_plane: DataPlaneTools) -> None:
+async def test_leader_whose_log_has_a_future_epoch_costs_one_replica(cluster: DataCluster) -> None:
     """The leader epoch of a batch is not covered by its CRC."""
-    async with data_plane.cluster(1, 2) as cluster:
-        await cluster.create(1, 2, configs=SEGMENTS)
-        await cluster.create(1, 2, topic="u")
-        await fill(cluster, data_plane, 1, 12)
-        await fill(cluster, data_plane, 1, 3, topic="u")
-        await cluster.brokers[2].stop()
-        flip(13)(cluster.disk(2), f"/d2/t-0/{NEWEST}.log")
-        for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
-            cluster.disk(2).remove(f"/d2/{name}")
-        for topic in ("t", "u"):
-            cluster.controller.elect(2, (1, 2), topic=topic)
-        broker = await cluster.start(2)
-        await data_plane.until(lambda: cluster.controller.lost == [(2, "t")])
-        await data_plane.until(lambda: broker.replicas.is_reconciled)
-        assert broker.disk.is_dir("/d2/t-0.00000000-damaged")
-        await data_plane.until(lambda: cluster.partition(2, topic="u").high_watermark == 3)
-        assert await read_all(cluster, data_plane, 2, "u") == values(3)
-        await data_plane.until(lambda: cluster.partition(1).is_leader and in_sync(cluster, 2, 12))
-        assert await read_all(cluster, data_plane, 1) == values(12)
+    await cluster.create(1, 2, configs=SEGMENTS)
+    await cluster.create(1, 2, topic="u")
+    await fill(cluster, 1, 12)
+    await fill(cluster, 1, 3, topic="u")
+    await cluster.brokers[2].stop()
+    flip(13)(cluster.disk(2), f"/d2/t-0/{NEWEST}.log")
+    for name in (".kafka_cleanshutdown", "recovery-point-offset-checkpoint"):
+        cluster.disk(2).remove(f"/d2/{name}")
+    for topic in ("t", "u"):
+        cluster.controller.elect(2, (1, 2), topic=topic)
+    broker = await cluster.start(2)
+    await until(lambda: cluster.controller.lost == [(2, "t")])
+    await until(lambda: broker.replicas.is_reconciled)
+    assert broker.disk.is_dir("/d2/t-0.00000000-damaged")
+    await until(lambda: cluster.partition(2, topic="u").high_watermark == 3)
+    assert await read_all(cluster, 2, "u") == values(3)
+    await until(lambda: cluster.partition(1).is_leader and in_sync(cluster, 2, 12))
+    assert await read_all(cluster, 1) == values(12)
 
 
 async def test_replica_starts_over_only_when_the_controller_no_longer_counts_on_it(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster(1, 2) as cluster:
-        await cluster.create(1, 2)
-        await fill(cluster, data_plane, 1, 6)
-        broker, controller = cluster.brokers[2], cluster.controller
-        controller.silent = True
-        cluster.partition(2).log._active.file.truncate(10)
-        cluster.partition(2).storage_failed(FileNotFoundError("planted"))
-        await data_plane.until(lambda: broker.disk.is_dir("/d2/t-0.00000000-damaged"))
-        assert not broker.replicas.is_reconciled, "the controller does not know yet"
-        for epoch in range(3):
-            controller.elect(1, (1, 2))
-            await asyncio.sleep(0)
-            assert broker.table.find("t", 0) is None and not broker.disk.is_dir("/d2/t-0"), epoch
-        controller.silent = False
-        await data_plane.until(lambda: in_sync(cluster, 2, 6))
-        assert controller.lost == [(2, "t")]
-
-
-async def test_report_is_repeated_with_the_newest_leader_epoch(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1, 2) as cluster:
-        await cluster.create(1, 2)
-        await fill(cluster, data_plane, 1, 6)
-        controller = cluster.controller
-        controller.silent = True
-        cluster.partition(2).storage_failed(FileNotFoundError("planted"))
-        await data_plane.until(lambda: controller.reports)
+    await cluster.create(1, 2)
+    await fill(cluster, 1, 6)
+    broker, controller = cluster.brokers[2], cluster.controller
+    controller.silent = True
+    cluster.partition(2).log._active.file.truncate(10)
+    cluster.partition(2).storage_failed(FileNotFoundError("planted"))
+    await until(lambda: broker.disk.is_dir("/d2/t-0.00000000-damaged"))
+    assert not broker.replicas.is_reconciled, "the controller does not know yet"
+    for epoch in range(3):
         controller.elect(1, (1, 2))
-        controller.silent = False
-        await data_plane.until(lambda: in_sync(cluster, 2, 6))
-        first, *_, last = [report.leader_epoch for (report,) in controller.reports]
-        assert (first, last) == (0, 1)
-        assert controller.partition().leader_epoch == 2
+        await asyncio.sleep(0)
+        assert broker.table.find("t", 0) is None and not broker.disk.is_dir("/d2/t-0"), epoch
+    controller.silent = False
+    await until(lambda: in_sync(cluster, 2, 6))
+    assert controller.lost == [(2, "t")]
 
 
-async def test_loss_is_not_reported_before_the_directory_is_set_aside(data_plane: DataPlaneTools) -> None:
+async def test_report_is_repeated_with_the_newest_leader_epoch(cluster: DataCluster) -> None:
+    await cluster.create(1, 2)
+    await fill(cluster, 1, 6)
+    controller = cluster.controller
+    controller.silent = True
+    cluster.partition(2).storage_failed(FileNotFoundError("planted"))
+    await until(lambda: controller.reports)
+    controller.elect(1, (1, 2))
+    controller.silent = False
+    await until(lambda: in_sync(cluster, 2, 6))
+    first, *_, last = [report.leader_epoch for (report,) in controller.reports]
+    assert (first, last) == (0, 1)
+    assert controller.partition().leader_epoch == 2
+
+
+async def test_loss_is_not_reported_before_the_directory_is_set_aside(cluster: DataCluster) -> None:
     """On a device that is gone this never succeeds: the node stops, and its logs count as before."""
-    async with data_plane.cluster(1, 2) as cluster:
-        await cluster.create(1, 2)
-        await cluster.create(1, 2, topic="u")
-        broker, controller = cluster.brokers[2], cluster.controller
-        controller.silent = True
-        cluster.partition(2).storage_failed(FileNotFoundError("planted"))
-        await data_plane.until(lambda: controller.reports)
-        broker.logs.uses.flushing.add(("u", 0))  # it takes a long time
-        present(broker.table.find("u", 0)).storage_failed(FileNotFoundError("planted"))
-        controller.silent = False
-        await data_plane.until(lambda: (2, "t") in controller.lost)
-        reported, is_reconciled = list(controller.lost), broker.replicas.is_reconciled
-        broker.logs.uses.flushing.discard(("u", 0))
-        broker.logs.uses._released.set()
-        assert reported == [(2, "t")] and not is_reconciled
-        await data_plane.until(lambda: in_sync(cluster, 2, 0) and in_sync(cluster, 2, 0, "u"))
-        assert controller.lost == [(2, "t"), (2, "u")]
+    await cluster.create(1, 2)
+    await cluster.create(1, 2, topic="u")
+    broker, controller = cluster.brokers[2], cluster.controller
+    controller.silent = True
+    cluster.partition(2).storage_failed(FileNotFoundError("planted"))
+    await until(lambda: controller.reports)
+    broker.logs.uses.flushing.add(("u", 0))  # it takes a long time
+    present(broker.table.find("u", 0)).storage_failed(FileNotFoundError("planted"))
+    controller.silent = False
+    await until(lambda: (2, "t") in controller.lost)
+    reported, is_reconciled = list(controller.lost), broker.replicas.is_reconciled
+    broker.logs.uses.flushing.discard(("u", 0))
+    broker.logs.uses._released.set()
+    assert reported == [(2, "t")] and not is_reconciled
+    await until(lambda: in_sync(cluster, 2, 0) and in_sync(cluster, 2, 0, "u"))
+    assert controller.lost == [(2, "t"), (2, "u")]
 
 
+@pytest.mark.world(brokers=(1,))
 @pytest.mark.parametrize(
     "case",
     [(f"{CLOSED}.log", missing), (f"{CLOSED}.log", unreadable), ("partition.metadata", unreadable)],
     ids=["missing", "unreadable", "unreadable topic id"],
 )
 async def test_last_replica_stays_offline_until_an_unclean_election(
-    data_plane: DataPlaneTools, case: tuple[str, Damage]
+    cluster: DataCluster, case: tuple[str, Damage]
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        await cluster.create(1, topic="u")
-        await fill(cluster, data_plane, 1, 6)
-        await cluster.brokers[1].stop()
-        name, damage = case
-        damage(cluster.disk(1), f"/d1/t-0/{name}")
-        broker = await cluster.start(1)
-        await data_plane.until(lambda: broker.replicas.is_reconciled)
-        assert cluster.controller.partition().leader == -1
-        client = await cluster.client(1)
-        assert (await client.fetch(0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert (await client.produce(data_plane.batch(b"w"), topic="u")).error_code == ErrorCode.NONE
-        request = DescribeLogDirsRequest(topics=None)
-        answer = as_read(await describe_log_dirs.handle(broker.services, RequestContext(), request, 4), 4)
-        whole, damaged = answer.results
-        assert [topic.name for topic in whole.topics] == ["u"]
-        assert damaged.error_code == ErrorCode.KAFKA_STORAGE_ERROR
-        assert damaged.log_dir == "/d1/t-0.00000000-damaged"
-        assert damaged.topics[0].name == "t" and damaged.topics[0].partitions[0].partition_size > 0
-        await broker.stop()
-        broker = await cluster.start(1)
-        await data_plane.until(lambda: broker.replicas.is_reconciled)
-        assert broker.table.find("t", 0) is None, "a restart must not elect it"
-        cluster.controller.elect(1, (1,))
-        await data_plane.until(lambda: broker.table.find("t", 0) is not None)
-        client = await cluster.client(1)
-        assert (await client.produce(data_plane.batch(b"w"))).base_offset == 0
-        assert broker.disk.is_dir("/d1/t-0.00000000-damaged")
+    await cluster.create(1)
+    await cluster.create(1, topic="u")
+    await fill(cluster, 1, 6)
+    await cluster.brokers[1].stop()
+    name, damage = case
+    damage(cluster.disk(1), f"/d1/t-0/{name}")
+    broker = await cluster.start(1)
+    await until(lambda: broker.replicas.is_reconciled)
+    assert cluster.controller.partition().leader == -1
+    client = await cluster.client(1)
+    assert (await client.fetch(0)).error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert (await client.produce(make_batch(b"w"), topic="u")).error_code == ErrorCode.NONE
+    request = DescribeLogDirsRequest(topics=None)
+    answer = as_read(await describe_log_dirs.handle(broker.services, RequestContext(), request, 4), 4)
+    whole, damaged = answer.results
+    assert [topic.name for topic in whole.topics] == ["u"]
+    assert damaged.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert damaged.log_dir == "/d1/t-0.00000000-damaged"
+    assert damaged.topics[0].name == "t" and damaged.topics[0].partitions[0].partition_size > 0
+    await broker.stop()
+    broker = await cluster.start(1)
+    await until(lambda: broker.replicas.is_reconciled)
+    assert broker.table.find("t", 0) is None, "a restart must not elect it"
+    cluster.controller.elect(1, (1,))
+    await until(lambda: broker.table.find("t", 0) is not None)
+    client = await cluster.client(1)
+    assert (await client.produce(make_batch(b"w"))).base_offset == 0
+    assert broker.disk.is_dir("/d1/t-0.00000000-damaged")
 
 
-async def test_many_damaged_replicas_are_reported_together(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1, 2) as cluster:
-        topics = [f"t{number}" for number in range(20)]
-        for topic in topics:
-            await cluster.create(1, 2, topic=topic)
-        await cluster.brokers[2].stop()
-        for topic in topics:
-            disk = cluster.disk(2)
-            disk.write_atomic(f"/d2/{topic}-0/partition.metadata", b"rot")
-        broker = await cluster.start(2)
-        await data_plane.until(lambda: all(in_sync(cluster, 2, 0, topic) for topic in topics))
-        assert sorted(cluster.controller.lost) == sorted((2, topic) for topic in topics)
-        assert not broker.logs.offline
+async def test_many_damaged_replicas_are_reported_together(cluster: DataCluster) -> None:
+    topics = [f"t{number}" for number in range(20)]
+    for topic in topics:
+        await cluster.create(1, 2, topic=topic)
+    await cluster.brokers[2].stop()
+    for topic in topics:
+        disk = cluster.disk(2)
+        disk.write_atomic(f"/d2/{topic}-0/partition.metadata", b"rot")
+    broker = await cluster.start(2)
+    await until(lambda: all(in_sync(cluster, 2, 0, topic) for topic in topics))
+    assert sorted(cluster.controller.lost) == sorted((2, topic) for topic in topics)
+    assert not broker.logs.offline
 
 
 def test_long_names_are_shortened_when_a_directory_gets_another_suffix() -> None:
@@ -281,16 +279,14 @@ def test_long_names_are_shortened_when_a_directory_gets_another_suffix() -> None
         assert renamed_directory("/d/t-0", suffix) == "/d/t-0" + suffix
 
 
-async def test_retention_in_progress_does_not_touch_the_log_that_replaced_a_damaged_one(
-    data_plane: DataPlaneTools,
-) -> None:
-    async with data_plane.cluster(1, 2) as cluster:
+async def test_retention_in_progress_does_not_touch_the_log_that_replaced_a_damaged_one() -> None:
+    async with running_cluster((1, 2)) as cluster:
         await cluster.create(1, 2, topic="a")
         await cluster.create(2, 1, configs={"retention.ms": "1000"})
         client = await cluster.client(2)
-        await client.produce(data_plane.batch(b"v", timestamp_ms=1000))
-        await client.produce(data_plane.batch(b"w", timestamp_ms=1000))
-        await data_plane.until(lambda: cluster.partition(1).high_watermark == 2)
+        await client.produce(make_batch(b"v", timestamp_ms=1000))
+        await client.produce(make_batch(b"w", timestamp_ms=1000))
+        await until(lambda: cluster.partition(1).high_watermark == 2)
         damaged = cluster.partition(1)
         broker = cluster.brokers[1]
 
@@ -298,7 +294,7 @@ async def test_retention_in_progress_does_not_touch_the_log_that_replaced_a_dama
             """What may happen while the retention check waits for its next turn."""
             if broker.table.find("t", 0) is damaged:
                 damaged.storage_failed(CorruptLogError(damaged.log.directory, 0, "planted"))
-                await data_plane.until(
+                await until(
                     lambda: (new := broker.table.find("t", 0)) is not None and new.log.log_end_offset == 2
                 )
 

@@ -8,8 +8,9 @@ import pytest
 from pykraft.broker.replicas.replica_selector import RACK_AWARE_SELECTOR, ReplicaView, select_follower
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import records as record_messages
-from tests.broker.data_cluster import DataPlaneTools
+from tests.broker.data_cluster import DataCluster, make_batch, values_in
 from tests.broker.fetch_world import FOLLOWER, LEADER, OTHER, FetchWorld, connect
+from tests.waits import until
 
 
 @pytest.mark.parametrize(
@@ -109,21 +110,21 @@ def test_follower_serves_up_to_its_own_high_watermark() -> None:
     assert ask(world, 4).error_code == ErrorCode.OFFSET_OUT_OF_RANGE
 
 
-async def test_followers_hear_of_the_high_watermark_at_once(data_plane: DataPlaneTools) -> None:
+@pytest.mark.world(
+    brokers=(1, 2, 3), replica_selector_class=RACK_AWARE_SELECTOR, replica_fetch_wait_max_ms=600000
+)
+async def test_followers_hear_of_the_high_watermark_at_once(cluster: DataCluster) -> None:
     """Also the one whose fetch waits already when the other one acknowledges the record."""
-    async with data_plane.cluster(
-        1, 2, 3, replica_selector_class=RACK_AWARE_SELECTOR, replica_fetch_wait_max_ms=600_000
-    ) as cluster:
-        await cluster.create(1, 2, 3)
-        producer = await cluster.client(1)
-        consumers = {node_id: await cluster.client(node_id) for node_id in (2, 3)}
-        for number in range(3):
-            for node_id, consumer in consumers.items():
-                consumer.send_fetch(number, max_wait_ms=600_000)
-                await data_plane.until(cluster.partition(node_id).consumer_waiters.__len__)
-            assert (await producer.produce(data_plane.batch(b"%d" % number))).error_code == 0
-            for consumer in consumers.values():
-                async with asyncio.timeout(15):
-                    response = await consumer.receive()
-                records = response.responses[0].partitions[0].records
-                assert data_plane.values(records) == [b"%d" % number]
+    await cluster.create(1, 2, 3)
+    producer = await cluster.client(1)
+    consumers = {node_id: await cluster.client(node_id) for node_id in (2, 3)}
+    for number in range(3):
+        for node_id, consumer in consumers.items():
+            consumer.send_fetch(number, max_wait_ms=600_000)
+            await until(cluster.partition(node_id).consumer_waiters.__len__)
+        assert (await producer.produce(make_batch(b"%d" % number))).error_code == 0
+        for consumer in consumers.values():
+            async with asyncio.timeout(15):
+                response = await consumer.receive()
+            records = response.responses[0].partitions[0].records
+            assert values_in(records) == [b"%d" % number]

@@ -14,7 +14,8 @@ from pykraft.kafka_protocol.connection import FRAMES_PER_CALLBACK, Connection, R
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.runtime.network.tcp import StreamRuntime
 from pykraft.runtime.turns import RESUMED_PER_TURN, TurnBudget
-from tests.broker.data_cluster import DataPlaneTools
+from tests.broker.data_cluster import DataCluster, make_batch
+from tests.waits import until
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
 
@@ -86,20 +87,19 @@ def pending() -> int:
 
 @pytest.mark.parametrize("leaves", [False, True])
 async def test_request_that_timed_out_or_lost_its_client_is_not_kept_until_the_commit(
-    data_plane: DataPlaneTools, leaves: bool
+    cluster: DataCluster, leaves: bool
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1, 2)
-        client = await cluster.client(1)
-        if leaves:
-            client.send_produce(data_plane.batch(b"v"), timeout_ms=60_000)
-            await data_plane.until(lambda: len(cluster.partition(1).committed_waiters))
-            client.close()
-            await data_plane.until(lambda: cluster.brokers[1].listener.connection_count == 0)
-        else:
-            result = await client.produce(data_plane.batch(b"v"), timeout_ms=20)
-            assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
-        assert pending() == 0
-        assert cluster.partition(1).high_watermark == 0
-        cluster.partition(1).handle_follower_fetch(2, 1, 100, 0, 0)  # the commit succeeds after all
-        assert cluster.partition(1).high_watermark == 1
+    await cluster.create(1, 2)
+    client = await cluster.client(1)
+    if leaves:
+        client.send_produce(make_batch(b"v"), timeout_ms=60_000)
+        await until(lambda: len(cluster.partition(1).committed_waiters))
+        client.close()
+        await until(lambda: cluster.brokers[1].listener.connection_count == 0)
+    else:
+        result = await client.produce(make_batch(b"v"), timeout_ms=20)
+        assert result.error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert pending() == 0
+    assert cluster.partition(1).high_watermark == 0
+    cluster.partition(1).handle_follower_fetch(2, 1, 100, 0, 0)  # the commit succeeds after all
+    assert cluster.partition(1).high_watermark == 1

@@ -4,7 +4,8 @@ import pytest
 
 from pykraft.broker.replicas.following.replica_fetcher import fetcher_id
 from pykraft.metadata_log.records import ConfigResourceType
-from tests.broker.data_cluster import DataCluster, DataPlaneTools
+from tests.broker.data_cluster import DataCluster, make_batch
+from tests.waits import until
 
 TOPICS = ("a", "b", "c", "d")
 
@@ -32,45 +33,45 @@ def links(cluster: DataCluster) -> dict[int, int]:
     return {number: len(link._followed) for (_, number), link in fetchers._links.items()}
 
 
-async def write_to_all(cluster: DataCluster, data_plane: DataPlaneTools) -> None:
+async def write_to_all(cluster: DataCluster) -> None:
     client = await cluster.client(1)
     for topic in TOPICS:
-        assert (await client.produce(data_plane.batch(b"v"), topic=topic)).error_code == 0
+        assert (await client.produce(make_batch(b"v"), topic=topic)).error_code == 0
 
 
+@pytest.mark.world(brokers=(1, 2), num_replica_fetchers=2)
 async def test_partitions_of_one_leader_are_fetched_over_several_connections(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster(1, 2, num_replica_fetchers=2) as cluster:
-        for topic in TOPICS:
-            await cluster.create(1, 2, topic=topic)
-        assert links(cluster) == {0: 2, 1: 2}
-        await write_to_all(cluster, data_plane)
-        assert len(cluster.brokers[1].fetch_sessions) == 2
+    for topic in TOPICS:
+        await cluster.create(1, 2, topic=topic)
+    assert links(cluster) == {0: 2, 1: 2}
+    await write_to_all(cluster)
+    assert len(cluster.brokers[1].fetch_sessions) == 2
 
 
-async def test_number_of_fetchers_changes_while_the_broker_runs(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1, 2) as cluster:
-        for topic in TOPICS:
-            await cluster.create(1, 2, topic=topic)
-        for configs, expected in (
-            ({"num.replica.fetchers": "2"}, {0: 2, 1: 2}),
-            ({}, {0: 4}),
-        ):
-            cluster.controller.set_configs(ConfigResourceType.BROKER, "", configs)
-            assert links(cluster) == expected
-            await write_to_all(cluster, data_plane)
+@pytest.mark.world(brokers=(1, 2))
+async def test_number_of_fetchers_changes_while_the_broker_runs(cluster: DataCluster) -> None:
+    for topic in TOPICS:
+        await cluster.create(1, 2, topic=topic)
+    for configs, expected in (
+        ({"num.replica.fetchers": "2"}, {0: 2, 1: 2}),
+        ({}, {0: 4}),
+    ):
+        cluster.controller.set_configs(ConfigResourceType.BROKER, "", configs)
+        assert links(cluster) == expected
+        await write_to_all(cluster)
 
 
+@pytest.mark.world(brokers=(1, 2))
 async def test_partition_that_stays_with_its_fetcher_is_told_the_high_watermark(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster(1, 2) as cluster:
-        for topic in ("b", "d"):
-            await cluster.create(1, 2, topic=topic)
-        client = await cluster.client(1)
-        assert (await client.produce(data_plane.batch(b"v"), topic="b")).error_code == 0
-        # The next answer tells it, and comes when the followed partitions have been given out anew.
-        cluster.controller.set_configs(ConfigResourceType.BROKER, "", {"num.replica.fetchers": "2"})
-        assert links(cluster) == {0: 2}
-        await data_plane.until(lambda: cluster.partition(2, "b").high_watermark == 1)
+    for topic in ("b", "d"):
+        await cluster.create(1, 2, topic=topic)
+    client = await cluster.client(1)
+    assert (await client.produce(make_batch(b"v"), topic="b")).error_code == 0
+    # The next answer tells it, and comes when the followed partitions have been given out anew.
+    cluster.controller.set_configs(ConfigResourceType.BROKER, "", {"num.replica.fetchers": "2"})
+    assert links(cluster) == {0: 2}
+    await until(lambda: cluster.partition(2, "b").high_watermark == 1)

@@ -19,7 +19,7 @@ from pykraft.broker.replicas.placement.worklist import Worklist
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.metadata_log.controller.calls.requests import LostReplica, LostReplicaResult
-from tests.broker.data_cluster import DataPlaneTools
+from tests.broker.data_cluster import DataCluster
 from tests.broker.logs.test_log_moves import DIRS, begin
 
 NODE_ID = 7
@@ -105,8 +105,9 @@ def test_one_report_at_a_time_and_another_when_more_is_lost() -> None:
     assert world.reports == [[0], [0]]
 
 
+@pytest.mark.world(brokers=())
 async def test_replica_in_a_directory_that_does_not_work_is_not_reported_with_one_that_is_lost(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log of it was damaged long ago, and the lost one is looked at first."""
     take = Worklist.take
@@ -115,17 +116,16 @@ async def test_replica_in_a_directory_that_does_not_work_is_not_reported_with_on
         worklist.prioritize(min(worklist._due))
         return take(worklist, 1)
 
-    async with data_plane.cluster() as cluster:
-        broker, disk = await begin(cluster, data_plane), cluster.disk(1)
-        await cluster.create(1, topic="a")
-        await broker.stop()
-        disk.make_dirs("/e1/t-0.00000000-damaged")
-        topic_id = disk.read("/d1/t-0/partition.metadata")
-        disk.write_atomic("/e1/t-0.00000000-damaged/partition.metadata", topic_id)
-        disk.remove("/e1/a-0/partition.metadata")
-        disk.inject("make_dirs", errno.EIO, path_part="/d1")
-        monkeypatch.setattr(Worklist, "take", take_first)
-        again = await cluster.start(1, log_dirs=DIRS)
-        await again.data.worklist.idle.wait()
-        assert cluster.controller.lost == [(1, "a")]
-        assert again.logs.unavailable.keys() == {("t", 0)}
+    broker, disk = await begin(cluster), cluster.disk(1)
+    await cluster.create(1, topic="a")
+    await broker.stop()
+    disk.make_dirs("/e1/t-0.00000000-damaged")
+    topic_id = disk.read("/d1/t-0/partition.metadata")
+    disk.write_atomic("/e1/t-0.00000000-damaged/partition.metadata", topic_id)
+    disk.remove("/e1/a-0/partition.metadata")
+    disk.inject("make_dirs", errno.EIO, path_part="/d1")
+    monkeypatch.setattr(Worklist, "take", take_first)
+    again = await cluster.start(1, log_dirs=DIRS)
+    await again.data.worklist.idle.wait()
+    assert cluster.controller.lost == [(1, "a")]
+    assert again.logs.unavailable.keys() == {("t", 0)}

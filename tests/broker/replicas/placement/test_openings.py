@@ -19,11 +19,13 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import records
 from pykraft.log_store.interface import LogConfig
+from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.runtime.slices import Slices
 from pykraft.runtime.turns import UnlimitedTurn
-from tests.broker.data_cluster import DataBroker, DataCluster, DataPlaneTools
+from tests.broker.data_cluster import DataBroker, DataCluster, make_batch, running_cluster, values_in
 from tests.narrowing import present
 from tests.unexpected import unexpected
+from tests.waits import until
 
 
 class SlowLogs:
@@ -44,9 +46,9 @@ class SlowLogs:
         self._gate.set()
 
 
-def name_leader(cluster: DataCluster, data_plane: DataPlaneTools, topic: str, *replicas: int) -> None:
+def name_leader(cluster: DataCluster, topic: str, *replicas: int) -> None:
     """The controller appoints the first of ``replicas``; the test does not wait for its log."""
-    registration = data_plane.Registration(replicas, replicas, replicas[0], 0, 0)
+    registration = PartitionRegistration(replicas, replicas, replicas[0], 0, 0)
     cluster.controller.set_partition(registration, topic=topic)
 
 
@@ -76,158 +78,151 @@ async def held(
     await until(lambda: sum(len(those) for those in waiting.values()) == count)
 
 
-async def test_request_to_a_leader_waits_for_its_log_whatever_it_asks(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        broker = cluster.brokers[1]
-        serve_others(broker)
-        slow = SlowLogs(broker)
-        name_leader(cluster, data_plane, "t", 1)
-        clients = [await cluster.client(1) for _ in range(5)]
-        clients[0].send_produce(data_plane.batch(b"v"), acks=1)
-        clients[1].send_produce(data_plane.batch(b"w"), acks=-1, version=13)
-        clients[2].send_fetch(0)
-        asked = records.ListOffsetsPartition(partition_index=0, timestamp=-1)
-        topics = [records.ListOffsetsTopic(name="t", partitions=[asked])]
-        clients[3].send(
-            records.ListOffsetsRequest(replica_id=-1, topics=topics),
-            5,
-        )
-        epoch_asked = records.OffsetForLeaderPartition(partition=0, leader_epoch=0)
-        epoch_topics = [records.OffsetForLeaderTopic(topic="t", partitions=[epoch_asked])]
-        clients[4].send(
-            records.OffsetForLeaderEpochRequest(replica_id=-1, topics=epoch_topics),
-            4,
-        )
-        await held(broker, 5, data_plane.until)
-        slow.let()
-        produced = [(await client.receive()).responses[0].partition_responses[0] for client in clients[:2]]
-        assert [one.error_code for one in produced] == [0, 0]
-        assert {one.base_offset for one in produced} == {0, 1}
-        assert (await clients[2].receive()).responses[0].partitions[0].error_code == 0
-        assert (await clients[3].receive()).topics[0].partitions[0].error_code == 0
-        assert (await clients[4].receive()).topics[0].partitions[0].error_code == 0
+async def test_request_to_a_leader_waits_for_its_log_whatever_it_asks(cluster: DataCluster) -> None:
+    broker = cluster.brokers[1]
+    serve_others(broker)
+    slow = SlowLogs(broker)
+    name_leader(cluster, "t", 1)
+    clients = [await cluster.client(1) for _ in range(5)]
+    clients[0].send_produce(make_batch(b"v"), acks=1)
+    clients[1].send_produce(make_batch(b"w"), acks=-1, version=13)
+    clients[2].send_fetch(0)
+    asked = records.ListOffsetsPartition(partition_index=0, timestamp=-1)
+    topics = [records.ListOffsetsTopic(name="t", partitions=[asked])]
+    clients[3].send(
+        records.ListOffsetsRequest(replica_id=-1, topics=topics),
+        5,
+    )
+    epoch_asked = records.OffsetForLeaderPartition(partition=0, leader_epoch=0)
+    epoch_topics = [records.OffsetForLeaderTopic(topic="t", partitions=[epoch_asked])]
+    clients[4].send(
+        records.OffsetForLeaderEpochRequest(replica_id=-1, topics=epoch_topics),
+        4,
+    )
+    await held(broker, 5, until)
+    slow.let()
+    produced = [(await client.receive()).responses[0].partition_responses[0] for client in clients[:2]]
+    assert [one.error_code for one in produced] == [0, 0]
+    assert {one.base_offset for one in produced} == {0, 1}
+    assert (await clients[2].receive()).responses[0].partitions[0].error_code == 0
+    assert (await clients[3].receive()).topics[0].partitions[0].error_code == 0
+    assert (await clients[4].receive()).topics[0].partitions[0].error_code == 0
 
 
-async def test_no_request_of_a_connection_overtakes_one_that_waits(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1, topic="open")
-        broker = cluster.brokers[1]
-        slow = SlowLogs(broker)
-        name_leader(cluster, data_plane, "new", 1)
-        client, other = await cluster.client(1), await cluster.client(1)
-        for number in range(20):
-            topic = "new" if number % 3 == 0 else "open"
-            client.send_produce(data_plane.batch(b"%d" % number), acks=1, topic=topic)
-        await held(broker, 1, data_plane.until)
-        assert (await other.produce(data_plane.batch(b"other"), acks=1, topic="open")).base_offset == 0
-        assert present(broker.table.find("open", 0)).log.log_end_offset == 1
-        slow.let()
-        results = [(await client.receive()).responses[0].partition_responses[0] for _ in range(20)]
-        assert [result.error_code for result in results] == [0] * 20
-        assert [result.base_offset for result in results if result.base_offset >= 0][:3] == [0, 1, 2]
-        for topic, skipped in (("new", []), ("open", [b"other"])):
-            got = data_plane.values((await other.fetch(0, topic=topic)).records)
-            expected = [b"%d" % n for n in range(20) if (n % 3 == 0) is (topic == "new")]
-            assert got == skipped + expected
+async def test_no_request_of_a_connection_overtakes_one_that_waits(cluster: DataCluster) -> None:
+    await cluster.create(1, topic="open")
+    broker = cluster.brokers[1]
+    slow = SlowLogs(broker)
+    name_leader(cluster, "new", 1)
+    client, other = await cluster.client(1), await cluster.client(1)
+    for number in range(20):
+        topic = "new" if number % 3 == 0 else "open"
+        client.send_produce(make_batch(b"%d" % number), acks=1, topic=topic)
+    await held(broker, 1, until)
+    assert (await other.produce(make_batch(b"other"), acks=1, topic="open")).base_offset == 0
+    assert present(broker.table.find("open", 0)).log.log_end_offset == 1
+    slow.let()
+    results = [(await client.receive()).responses[0].partition_responses[0] for _ in range(20)]
+    assert [result.error_code for result in results] == [0] * 20
+    assert [result.base_offset for result in results if result.base_offset >= 0][:3] == [0, 1, 2]
+    for topic, skipped in (("new", []), ("open", [b"other"])):
+        got = values_in((await other.fetch(0, topic=topic)).records)
+        expected = [b"%d" % n for n in range(20) if (n % 3 == 0) is (topic == "new")]
+        assert got == skipped + expected
 
 
-async def test_log_that_does_not_open_in_time_is_answered_as_missing(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_log_that_does_not_open_in_time_is_answered_as_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(openings, "MAX_HOLD_MS", 50)
-    async with data_plane.cluster(1) as cluster:
+    async with running_cluster() as cluster:
         slow = SlowLogs(cluster.brokers[1])
-        name_leader(cluster, data_plane, "t", 1)
+        name_leader(cluster, "t", 1)
         client = await cluster.client(1)
         for number in range(3):
-            client.send_produce(data_plane.batch(b"%d" % number), acks=1)
+            client.send_produce(make_batch(b"%d" % number), acks=1)
         for _ in range(3):  # each waits again: the log may have been opened meanwhile
             async with asyncio.timeout(15):
                 result = (await client.receive()).responses[0].partition_responses[0]
             assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert not cluster.brokers[1].data.openings._held
         slow.let()
-        await data_plane.until(lambda: cluster.brokers[1].table.find("t", 0))
-        assert (await client.produce(data_plane.batch(b"v"), acks=1)).base_offset == 0
+        await until(lambda: cluster.brokers[1].table.find("t", 0))
+        assert (await client.produce(make_batch(b"v"), acks=1)).base_offset == 0
 
 
 async def test_topic_that_is_deleted_while_its_log_is_opened_ends_the_wait(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        broker = cluster.brokers[1]
-        slow = SlowLogs(broker)
-        name_leader(cluster, data_plane, "t", 1)
-        client = await cluster.client(1)
-        client.send_produce(data_plane.batch(b"v"), acks=1)
-        await held(broker, 1, data_plane.until)
-        cluster.controller.delete_topic("t")
-        slow.let()
-        result = (await client.receive()).responses[0].partition_responses[0]
-        assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    broker = cluster.brokers[1]
+    slow = SlowLogs(broker)
+    name_leader(cluster, "t", 1)
+    client = await cluster.client(1)
+    client.send_produce(make_batch(b"v"), acks=1)
+    await held(broker, 1, until)
+    cluster.controller.delete_topic("t")
+    slow.let()
+    result = (await client.receive()).responses[0].partition_responses[0]
+    assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
 async def test_client_that_disconnects_while_it_waits_leaves_nothing_behind(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        broker = cluster.brokers[1]
-        slow = SlowLogs(broker)
-        name_leader(cluster, data_plane, "t", 1)
-        client = await cluster.client(1)
-        client.send_produce(data_plane.batch(b"v"), acks=1)
-        await held(broker, 1, data_plane.until)
-        client.close()
-        slow.let()
-        await data_plane.until(lambda: broker.listener.connection_count == 0)
-        assert not broker.data.openings._held
+    broker = cluster.brokers[1]
+    slow = SlowLogs(broker)
+    name_leader(cluster, "t", 1)
+    client = await cluster.client(1)
+    client.send_produce(make_batch(b"v"), acks=1)
+    await held(broker, 1, until)
+    client.close()
+    slow.let()
+    await until(lambda: broker.listener.connection_count == 0)
+    assert not broker.data.openings._held
 
 
-async def test_log_with_waiting_requests_is_opened_before_others(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        broker = cluster.brokers[1]
-        slow = SlowLogs(broker)
-        names = [f"t-{number}" for number in range(5 * log_reconciler.OPENED_PER_STEP)]
-        for name in names:
-            name_leader(cluster, data_plane, name, 1)
-        await data_plane.until(lambda: slow.asked)
-        client = await cluster.client(1)
-        client.send_produce(data_plane.batch(b"v"), acks=1, topic=names[-1])
-        await held(broker, 1, data_plane.until)
-        first_step = len(slow.asked)
-        slow.let()
-        assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
-        await data_plane.until(lambda: broker.replicas.is_reconciled)
-        assert slow.asked[first_step] == names[-1]
-        assert sorted(slow.asked) == sorted(names), "each once"
+async def test_log_with_waiting_requests_is_opened_before_others(cluster: DataCluster) -> None:
+    broker = cluster.brokers[1]
+    slow = SlowLogs(broker)
+    names = [f"t-{number}" for number in range(5 * log_reconciler.OPENED_PER_STEP)]
+    for name in names:
+        name_leader(cluster, name, 1)
+    await until(lambda: slow.asked)
+    client = await cluster.client(1)
+    client.send_produce(make_batch(b"v"), acks=1, topic=names[-1])
+    await held(broker, 1, until)
+    first_step = len(slow.asked)
+    slow.let()
+    assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
+    await until(lambda: broker.replicas.is_reconciled)
+    assert slow.asked[first_step] == names[-1]
+    assert sorted(slow.asked) == sorted(names), "each once"
 
 
+@pytest.mark.world(brokers=(1, 2))
 async def test_elected_follower_accepts_writes_before_it_has_applied_its_new_role(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with data_plane.cluster(1, 2) as cluster:
-        await cluster.create(1, 2)
-        broker = cluster.brokers[2]
-        client = await cluster.client(2)
-        await client.produce(data_plane.batch(b"v"), acks=1)
-        monkeypatch.setattr(replica_publisher, "_TURN_COST", 0)  # as behind a long queue of changes
-        cluster.controller.elect(2)
-        assert not cluster.partition(2).is_leader
-        client.send_produce(data_plane.batch(b"w"), acks=1)
-        await held(broker, 1, data_plane.until)
-        monkeypatch.undo()
-        assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
-        assert cluster.partition(2).is_leader
+    await cluster.create(1, 2)
+    broker = cluster.brokers[2]
+    client = await cluster.client(2)
+    await client.produce(make_batch(b"v"), acks=1)
+    monkeypatch.setattr(replica_publisher, "_TURN_COST", 0)  # as behind a long queue of changes
+    cluster.controller.elect(2)
+    assert not cluster.partition(2).is_leader
+    client.send_produce(make_batch(b"w"), acks=1)
+    await held(broker, 1, until)
+    monkeypatch.undo()
+    assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
+    assert cluster.partition(2).is_leader
 
 
 async def test_fetch_of_a_follower_is_not_held_for_one_of_its_partitions(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(openings, "MAX_HOLD_MS", 60_000)
-    async with data_plane.cluster(1, 2) as cluster:
+    async with running_cluster((1, 2)) as cluster:
         await cluster.create(1, 2, topic="open")
         slow = SlowLogs(cluster.brokers[1])
-        name_leader(cluster, data_plane, "new", 1, 2)
+        name_leader(cluster, "new", 1, 2)
         client = await cluster.client(1)
         topics = [
             records.FetchTopic(topic=topic, partitions=[records.FetchPartition(partition=0, fetch_offset=0)])
@@ -244,13 +239,12 @@ async def test_fetch_of_a_follower_is_not_held_for_one_of_its_partitions(
 
 
 async def test_many_new_topics_are_written_to_at_once_and_no_request_is_refused(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        client = await cluster.client(1)
-        names = [f"t-{number}" for number in range(100)]
-        for name in names:
-            name_leader(cluster, data_plane, name, 1)
-            client.send_produce(data_plane.batch(b"v"), acks=1, topic=name)
-        results = [(await client.receive()).responses[0].partition_responses[0] for _ in names]
-        assert {(result.error_code, result.base_offset) for result in results} == {(0, 0)}
+    client = await cluster.client(1)
+    names = [f"t-{number}" for number in range(100)]
+    for name in names:
+        name_leader(cluster, name, 1)
+        client.send_produce(make_batch(b"v"), acks=1, topic=name)
+    results = [(await client.receive()).responses[0].partition_responses[0] for _ in names]
+    assert {(result.error_code, result.base_offset) for result in results} == {(0, 0)}
