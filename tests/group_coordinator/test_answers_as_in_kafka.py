@@ -10,13 +10,8 @@ from pykraft.kafka_protocol.messages.groups import (
     MemberIdentity,
     SyncGroupRequest,
 )
-from pykraft.kafka_protocol.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from tests.asynchronous import in_loop
-from tests.group_coordinator.coordinators import DELAY_MS, Classic, running_classic
+from tests.group_coordinator.coordinators import DELAY_MS, Classic, codes, running_classic
 from tests.waits import settle
 
 world = in_loop(running_classic)
@@ -65,37 +60,31 @@ async def test_only_member_must_keep_a_protocol_that_it_had(world: Classic) -> N
 async def test_member_may_join_a_group_whose_last_member_has_just_left(world: Classic) -> None:
     member_id = await stable_one(world)
     next_id = await world.member_id()
-    await world.leave(MemberIdentity(member_id=member_id))
+    await world.leave(member_id)
     assert (await world.state()).group_state == "PreparingRebalance"
     joined = await world.join(next_id, protocols={"sticky": b""})
     assert (joined.error_code, joined.protocol_name) == (ErrorCode.NONE, "sticky")
 
 
 async def test_partitions_that_do_not_exist_are_refused_before_the_group_is_asked(world: Classic) -> None:
-    def commit(*partitions: int) -> OffsetCommitRequest:
-        asked = [
-            OffsetCommitRequestPartition(partition_index=index, committed_offset=1) for index in partitions
-        ]
-        topic = OffsetCommitRequestTopic(name="t", partitions=asked)
-        return OffsetCommitRequest(
-            group_id="g", member_id="nobody", generation_id_or_member_epoch=1, topics=[topic]
-        )
-
     await stable_one(world)
-    for partitions, codes in (
+    for partitions, expected in (
         ((0, 99), [ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
         ((99,), [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]),
         ((0,), [ErrorCode.UNKNOWN_MEMBER_ID]),
     ):
-        answer = await world.send(commit(*partitions), 8)
-        assert [p.error_code for p in answer.topics[0].partitions] == codes
+        offsets = {("t", index): 1 for index in partitions}
+        answer = await world.commit(offsets, member_id="nobody", generation_id_or_member_epoch=1)
+        assert codes(answer) == expected
 
 
 async def test_group_of_nobody_but_given_ids_may_be_deleted(world: Classic) -> None:
     member_id = await world.member_id()
     deleted = await world.send(DeleteGroupsRequest(groups_names=["g", ""]), 2)
-    codes = {result.group_id: result.error_code for result in deleted.results}
-    assert codes == {"g": ErrorCode.NONE, "": ErrorCode.GROUP_ID_NOT_FOUND}
+    assert {result.group_id: result.error_code for result in deleted.results} == {
+        "g": ErrorCode.NONE,
+        "": ErrorCode.GROUP_ID_NOT_FOUND,
+    }
     assert (await world.join(member_id)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 

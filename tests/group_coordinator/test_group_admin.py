@@ -9,19 +9,18 @@ from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupDescribeRequest,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
     ListGroupsRequest,
 )
 from pykraft.kafka_protocol.primitives import MAX_STRING_BYTES
 from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
-from tests.group_coordinator.coordinators import Broker, running_broker
+from tests.group_coordinator.coordinators import Coordinator, running_broker
+from tests.group_coordinator.requests import join_group
 
 world = in_loop(running_broker)
 
 
-async def test_groups_are_listed_by_state_and_type(world: Broker) -> None:
+async def test_groups_are_listed_by_state_and_type(world: Coordinator) -> None:
     await world.lead()
     await world.beat()
     await world.commit({("t", 0): 1}, group_id="simple")
@@ -40,7 +39,7 @@ async def test_groups_are_listed_by_state_and_type(world: Broker) -> None:
     ("states", "types"), [(["nonsense"], []), ([], ["nonsense"]), (["Dead"], ["classic"])]
 )
 async def test_filters_that_match_nothing_list_nothing(
-    world: Broker, states: list[str], types: list[str]
+    world: Coordinator, states: list[str], types: list[str]
 ) -> None:
     await world.lead()
     await world.beat()
@@ -53,7 +52,7 @@ async def test_filters_that_match_nothing_list_nothing(
     assert [it.group_id for it in (await world.wire(some, 5)).groups] == ["simple"]
 
 
-async def test_group_that_is_missing_is_told_from_one_of_the_other_kind(world: Broker) -> None:
+async def test_group_that_is_missing_is_told_from_one_of_the_other_kind(world: Coordinator) -> None:
     await world.lead()
     await world.beat()
     await world.commit({("t", 0): 1}, group_id="simple")
@@ -71,7 +70,7 @@ async def test_group_that_is_missing_is_told_from_one_of_the_other_kind(world: B
     ]
 
 
-async def test_longest_name_of_a_group_that_is_missing_fits_into_the_answer(world: Broker) -> None:
+async def test_longest_name_of_a_group_that_is_missing_fits_into_the_answer(world: Coordinator) -> None:
     await world.lead()
     name = "x" * MAX_STRING_BYTES
     classic = (await world.wire(DescribeGroupsRequest(groups=[name]), 6)).groups
@@ -81,25 +80,19 @@ async def test_longest_name_of_a_group_that_is_missing_fits_into_the_answer(worl
         assert it.error_message is not None and it.error_message.startswith("Group xxx")
 
 
-async def test_group_that_only_waits_for_a_member_to_join_is_deleted(world: Broker) -> None:
+async def test_group_that_only_waits_for_a_member_to_join_is_deleted(world: Coordinator) -> None:
     await world.lead()
-    join = JoinGroupRequest(
-        group_id="g",
-        session_timeout_ms=10_000,
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-    )
+    join = join_group()
     pending = await world.wire(join, 5)
     assert pending.error_code == ErrorCode.MEMBER_ID_REQUIRED
     answer = await world.wire(DeleteGroupsRequest(groups_names=["g", ""]), 2)
     assert [it.error_code for it in answer.results] == [0, ErrorCode.GROUP_ID_NOT_FOUND]
-    world.clock.now_ms += 60_000  # the member's time to join passes without effect
-    world.service.tick()
+    await world.pass_time(60_000)  # the member's time to join passes without effect
     join.member_id = pending.member_id
     assert (await world.wire(join, 5)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_each_describe_api_refers_the_client_to_the_other(world: Broker) -> None:
+async def test_each_describe_api_refers_the_client_to_the_other(world: Coordinator) -> None:
     await world.lead()
     await world.beat()
     await world.commit({("t", 0): 1}, group_id="simple")
@@ -120,7 +113,7 @@ async def test_each_describe_api_refers_the_client_to_the_other(world: Broker) -
     assert [(t.topic_name, t.partitions) for t in member.assignment.topic_partitions] == [("t", [0, 1, 2, 3])]
 
 
-async def test_only_empty_groups_are_deleted_with_everything_they_have(world: Broker) -> None:
+async def test_only_empty_groups_are_deleted_with_everything_they_have(world: Coordinator) -> None:
     await world.lead()
     await world.beat()
     await world.commit({("t", 0): 1}, group_id="simple")
@@ -139,16 +132,11 @@ async def test_only_empty_groups_are_deleted_with_everything_they_have(world: Br
     assert await world.fetch() == {}
 
 
-async def test_empty_groups_change_protocol_and_keep_their_offsets(world: Broker) -> None:
+async def test_empty_groups_change_protocol_and_keep_their_offsets(world: Coordinator) -> None:
     await world.lead()
     await world.commit({("t", 0): 1})
     assert (await world.beat()).error_code == 0, "an empty classic group is replaced"
-    join = JoinGroupRequest(
-        group_id="g",
-        session_timeout_ms=10_000,
-        protocol_type="consumer",
-        protocols=[JoinGroupRequestProtocol(name="range", metadata=b"")],
-    )
+    join = join_group()
     await world.beat("m", -1)
     assert (await world.wire(join, 5)).error_code == ErrorCode.MEMBER_ID_REQUIRED
     assert (await world.beat()).error_code == 0, "an id that was given out is no member"
@@ -162,7 +150,7 @@ def test_apis_of_share_and_streams_groups_are_not_offered() -> None:
     assert not (streams | share) & tools.ROWS.keys()
 
 
-async def test_consumer_groups_are_not_described_where_their_protocol_is_off(world: Broker) -> None:
+async def test_consumer_groups_are_not_described_where_their_protocol_is_off(world: Coordinator) -> None:
     await world.lead()
     request = ConsumerGroupDescribeRequest(group_ids=["g"])
     off = replace(world.config, rebalance_protocols=("classic",))
@@ -173,7 +161,9 @@ async def test_consumer_groups_are_not_described_where_their_protocol_is_off(wor
     assert (await world.wire(request, 1)).groups[0].error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
-async def test_changed_settings_of_the_broker_hold_from_the_next_heartbeat_on(world: Broker) -> None:
+async def test_changed_settings_of_the_broker_hold_from_the_next_heartbeat_on(
+    world: Coordinator,
+) -> None:
     await world.lead()
     await world.beat("a")
     world.service.on_config(replace(world.config, consumer_assignment_interval_ms=60_000))

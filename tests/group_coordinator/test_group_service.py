@@ -15,7 +15,6 @@ from pykraft.kafka_protocol.messages.groups import (
     DescribeGroupsRequest,
     HeartbeatRequest,
     JoinGroupRequest,
-    JoinGroupRequestProtocol,
     LeaveGroupRequest,
     ListGroupsRequest,
     SyncGroupRequest,
@@ -31,8 +30,7 @@ from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import (
     SHORT_METADATA,
-    Broker,
-    World,
+    Coordinator,
     codes,
     running_broker,
     running_world,
@@ -72,12 +70,16 @@ def error_of(response: Message) -> int:
 
 
 @pytest.mark.parametrize(("request_", "version"), all_requests())
-async def test_groups_of_other_brokers_are_refused(world: Broker, request_: Message, version: int) -> None:
+async def test_groups_of_other_brokers_are_refused(
+    world: Coordinator, request_: Message, version: int
+) -> None:
     assert error_of(await world.wire(request_, version)) == ErrorCode.NOT_COORDINATOR
 
 
 @pytest.mark.parametrize(("request_", "version"), all_requests())
-async def test_requests_are_refused_while_loading(world: Broker, request_: Message, version: int) -> None:
+async def test_requests_are_refused_while_loading(
+    world: Coordinator, request_: Message, version: int
+) -> None:
     world.writer.read_gate = asyncio.Event()
     await world.lead()
     response = error_of(await world.wire(request_, version))
@@ -88,7 +90,7 @@ async def test_requests_are_refused_while_loading(world: Broker, request_: Messa
     assert loaded != ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
 
-async def test_answer_waits_for_the_high_watermark(world: Broker) -> None:
+async def test_answer_waits_for_the_high_watermark(world: Coordinator) -> None:
     await world.lead()
     world.writer.hold = True
     join = world.beat()
@@ -101,7 +103,7 @@ async def test_answer_waits_for_the_high_watermark(world: Broker) -> None:
     assert (await join).member_epoch == 2
 
 
-async def test_answer_without_records_waits_for_the_records_it_is_based_on(world: Broker) -> None:
+async def test_answer_without_records_waits_for_the_records_it_is_based_on(world: Coordinator) -> None:
     await world.lead()
     world.writer.hold = True
     waiting = [world.beat(), world.beat("m", 2)]
@@ -115,15 +117,9 @@ async def test_answer_without_records_waits_for_the_records_it_is_based_on(world
     assert (await world.beat("m", 2)).member_epoch == 2, "nothing pending: answered at once"
 
 
-async def test_resignation_fails_every_waiting_request(world: Broker) -> None:
+async def test_resignation_fails_every_waiting_request(world: Coordinator) -> None:
     await world.lead()
-    protocols = [JoinGroupRequestProtocol(name="range", metadata=b"")]
-    parked = world.send(
-        JoinGroupRequest(
-            group_id="c", session_timeout_ms=10_000, protocol_type="consumer", protocols=protocols
-        ),
-        3,
-    )
+    parked = world.join(group_id="c")
     world.writer.hold = True
     waiting = [world.beat(), world.commit({("t", 0): 1}, group_id="o")]
     await settle()
@@ -134,7 +130,7 @@ async def test_resignation_fails_every_waiting_request(world: Broker) -> None:
     assert (await world.beat("m", 2)).error_code == ErrorCode.NOT_COORDINATOR
 
 
-async def test_new_leader_has_what_was_answered_and_holds_back_the_rest(world: Broker) -> None:
+async def test_new_leader_has_what_was_answered_and_holds_back_the_rest(world: Coordinator) -> None:
     await world.lead()
     await world.commit({("t", 0): 7})
     world.writer.hold = True
@@ -149,17 +145,16 @@ async def test_new_leader_has_what_was_answered_and_holds_back_the_rest(world: B
     assert await reading == {("t", 0): 8}
 
 
-async def test_replicas_that_take_too_long_are_not_waited_for_forever(world: Broker) -> None:
+async def test_replicas_that_take_too_long_are_not_waited_for_forever(world: Coordinator) -> None:
     await world.lead()
     world.writer.hold = True
     commit = world.commit({("t", 0): 1})
     await settle()
-    world.clock.now_ms += SHORT_METADATA.offset_commit_timeout_ms
-    world.service.tick()
+    await world.pass_time(SHORT_METADATA.offset_commit_timeout_ms)
     assert codes(await commit) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
 
-async def test_newer_leader_epoch_loads_again_and_an_older_one_is_ignored(world: Broker) -> None:
+async def test_newer_leader_epoch_loads_again_and_an_older_one_is_ignored(world: Coordinator) -> None:
     await world.lead(5)
     world.service.on_elected(0, 4)
     await world.beat()
@@ -171,7 +166,7 @@ async def test_newer_leader_epoch_loads_again_and_an_older_one_is_ignored(world:
     assert [epoch for _, epoch, _ in world.writer.batches] == [5, 6]
 
 
-async def test_long_log_is_loaded_slice_by_slice(world: Broker) -> None:
+async def test_long_log_is_loaded_slice_by_slice(world: Coordinator) -> None:
     await world.lead()
     for offset in range(50):
         await world.commit({("t", p): offset for p in range(4)})
@@ -184,7 +179,7 @@ async def test_long_log_is_loaded_slice_by_slice(world: Broker) -> None:
     assert await world.fetch() == {("t", p): 49 for p in range(4)}
 
 
-async def test_started_service_runs_its_timers_by_itself(world: Broker) -> None:
+async def test_started_service_runs_its_timers_by_itself(world: Coordinator) -> None:
     await world.service.start()
     await world.lead()
     await world.beat()
@@ -194,34 +189,33 @@ async def test_started_service_runs_its_timers_by_itself(world: Broker) -> None:
     assert (await world.beat("m", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_group_with_its_own_settings_keeps_them_after_a_failover(world: Broker) -> None:
-    def configure(world: Broker, **settings: str) -> None:
+async def test_group_with_its_own_settings_keeps_them_after_a_failover(world: Coordinator) -> None:
+    def configure(world: Coordinator, **settings: str) -> None:
         configs = {name.replace("_", "."): value for name, value in settings.items()}
         old = world.image
         world.image = replace(old, configs=old.configs.set((32, "g"), Map(configs)))
-        world.service.on_metadata(
-            MetadataDelta(old, world.image, changed_configs=frozenset({(32, "g")})), world.image
-        )
+        delta = MetadataDelta(old, world.image, changed_configs=frozenset({(32, "g")}))
+        world.service.on_metadata(delta, world.image)
 
     await world.lead()
     configure(world, consumer_session_timeout_ms="60000", consumer_heartbeat_interval_ms="7000")
     assert (await world.beat()).heartbeat_interval_ms == 7000
     await world.beat("other", group_id="h")
-    assert (await world.beat("other", 2, "h")).heartbeat_interval_ms == 1000
+    assert (await world.beat("other", 2, group_id="h")).heartbeat_interval_ms == 1000
     for _ in range(2):
-        world.clock.now_ms += 50_000
-        world.service.tick()
-        assert (await world.beat("other", 2, "h")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+        await world.pass_time(50_000)
+        assert (await world.beat("other", 2, group_id="h")).error_code == ErrorCode.UNKNOWN_MEMBER_ID
         assert (await world.beat("m", 2)).error_code == 0
         await world.fail_over()
-    world.clock.now_ms += 60_000
-    world.service.tick()
+    await world.pass_time(60_000)
     assert (await world.beat("m", 2)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     configure(world, consumer_heartbeat_interval_ms="40000")
     assert (await world.beat("new")).heartbeat_interval_ms == 15_000, "the most that this broker allows"
 
 
-async def test_partitions_of_the_topic_determine_the_partition_of_a_group(coordinator: World) -> None:
+async def test_partitions_of_the_topic_determine_the_partition_of_a_group(
+    coordinator: Coordinator,
+) -> None:
     """The setting applies when the topic is created; the number that it was created with counts."""
     assert coordinator.service.partition_for("group-a") == 0
     coordinator.publish(tools.make_image({"t": 4, "__consumer_offsets": 7}, 2))
@@ -229,7 +223,7 @@ async def test_partitions_of_the_topic_determine_the_partition_of_a_group(coordi
     assert found == set(range(7))
 
 
-async def test_unreadable_records_do_not_keep_a_partition_from_loading(coordinator: World) -> None:
+async def test_unreadable_records_do_not_keep_a_partition_from_loading(coordinator: Coordinator) -> None:
     odd: Sequence[tuple[bytes, bytes | None]] = [
         (b"", b""),
         (b"\x00", None),
@@ -239,14 +233,14 @@ async def test_unreadable_records_do_not_keep_a_partition_from_loading(coordinat
     ]
     coordinator.writer.append(0, 1, odd, 0)
     await coordinator.lead()
-    assert await coordinator.commit(9) == 0
+    assert await coordinator.commit_one(9) == 0
     coordinator.service.on_resigned(0)
     await coordinator.lead(2)
-    assert await coordinator.fetch() == (0, {0: 9})
+    assert await coordinator.fetch() == {("t", 0): 9}
 
 
 async def test_background_failure_is_reported_to_the_owner(monkeypatch: pytest.MonkeyPatch) -> None:
-    w = World()
+    w = Coordinator()
     monkeypatch.setattr(w.writer, "read", None)
     await w.lead()
     (error,) = w.faults
@@ -269,7 +263,7 @@ async def test_background_failure_is_reported_to_the_owner(monkeypatch: pytest.M
     ],
 )
 async def test_what_is_wrong_by_itself_is_told_by_any_broker(
-    world: Broker, request_: Message, version: int, code: ErrorCode
+    world: Coordinator, request_: Message, version: int, code: ErrorCode
 ) -> None:
     """As in Kafka, before it is known whether the group is coordinated here, or still loaded."""
     assert error_of(await world.wire(request_, version)) == code
@@ -278,11 +272,11 @@ async def test_what_is_wrong_by_itself_is_told_by_any_broker(
     assert error_of(await world.wire(request_, version)) == code
 
 
-async def test_partition_that_is_led_no_longer_is_not_read_on(world: Broker) -> None:
+async def test_partition_that_is_led_no_longer_is_not_read_on(world: Coordinator) -> None:
     world.writer.read_gate = asyncio.Event()
     await world.lead()
     await settle()
-    load = present(world.service._runtime._hosted[0].load_task)
+    load = present(world.hosted.load_task)
     world.service.on_resigned(0)
     await settle()
     assert load.cancelled()

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from types import SimpleNamespace
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 from pykraft.broker.apis.table import make_apis
 from pykraft.coordinator.writer import BatchBody
@@ -36,8 +36,6 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupDescribeResponse,
-    ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatRequestTopicPartitions,
     ConsumerGroupHeartbeatResponse,
     DeleteGroupsResponse,
     DescribeGroupsResponse,
@@ -50,6 +48,9 @@ from pykraft.metadata_log.image import MetadataImage, PartitionRegistration, Top
 from pykraft.metadata_log.persistent import Map
 from tests.broker.answers import as_read
 from tests.clocks import ManualClock
+from tests.group_coordinator.requests import HeartbeatFields, consumer_heartbeat
+from tests.group_coordinator.requests import to_request as to_request
+from tests.group_coordinator.requests import topic_id as topic_id
 
 CALLER = RequestContext(client_id="cli", client_address="127.0.0.1")
 
@@ -148,10 +149,6 @@ async def commit(
     return commit_response(view, codes, version)
 
 
-def topic_id(name: str, incarnation: int = 1) -> Uuid:
-    return Uuid(name.encode().rjust(15, b"\0") + bytes([incarnation]))
-
-
 def make_image(
     sizes: dict[str, int], offset: int = 1, incarnations: dict[str, int] | None = None
 ) -> MetadataImage:
@@ -166,17 +163,6 @@ def make_image(
         topics_by_id=Map({topic.id: topic for topic in topics}),
         topic_ids=Map({topic.name: topic.id for topic in topics}),
     )
-
-
-class HeartbeatFields(TypedDict, total=False):
-    """What tests set of a ConsumerGroupHeartbeat."""
-
-    instance_id: str | None
-    rack_id: str
-    rebalance_timeout_ms: int
-    subscribed_topic_names: list[str] | None
-    subscribed_topic_regex: str | None
-    server_assignor: str
 
 
 class ShardLab:
@@ -236,18 +222,7 @@ class ShardLab:
         **fields: Unpack[HeartbeatFields],
     ) -> ConsumerGroupHeartbeatResponse:
         """Heartbeat of a member of group ``g``; a join fills in the fields that a join must have."""
-        values: HeartbeatFields = {}
-        if epoch == 0:
-            values = {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": ["t"]}
-            owned = owned or set()
-        values |= fields
-        request = ConsumerGroupHeartbeatRequest(
-            group_id="g",
-            member_id=member_id,
-            member_epoch=epoch,
-            topic_partitions=to_request(owned),
-            **values,
-        )
+        request = consumer_heartbeat(member_id, epoch, owned, **fields)
         outcome = self.apply(lambda state: handle_consumer_heartbeat(state, request, self.call(version)))
         assert isinstance(outcome.result.response, ConsumerGroupHeartbeatResponse)
         return outcome.result.response
@@ -257,20 +232,6 @@ class ShardLab:
         group = self.shard.state.consumer_group("g")
         assert group is not None
         return group
-
-
-def to_request(
-    owned: Set[tuple[Uuid, int]] | None,
-) -> list[ConsumerGroupHeartbeatRequestTopicPartitions] | None:
-    if owned is None:
-        return None
-    topics: dict[Uuid, list[int]] = {}
-    for owned_id, partition in sorted(owned):
-        topics.setdefault(owned_id, []).append(partition)
-    return [
-        ConsumerGroupHeartbeatRequestTopicPartitions(topic_id=owned_id, partitions=partitions)
-        for owned_id, partitions in topics.items()
-    ]
 
 
 def assigned(response: ConsumerGroupHeartbeatResponse) -> frozenset[tuple[Uuid, int]]:
@@ -309,11 +270,4 @@ def tombstones(keys: Iterable[tuple[str, str, int]]) -> AnyResult:
 
 def heartbeat_result(lab: ShardLab, state: ShardState, member_id: str) -> AnyResult:
     """What is decided when a member joins group ``g``."""
-    request = ConsumerGroupHeartbeatRequest(
-        group_id="g",
-        member_id=member_id,
-        rebalance_timeout_ms=60_000,
-        subscribed_topic_names=["t"],
-        topic_partitions=[],
-    )
-    return handle_consumer_heartbeat(state, request, lab.call())
+    return handle_consumer_heartbeat(state, consumer_heartbeat(member_id), lab.call())

@@ -11,7 +11,8 @@ from pykraft.broker.authorized_operations import (
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.groups import ConsumerGroupDescribeRequest, DescribeGroupsRequest
 from tests.asynchronous import in_loop
-from tests.group_coordinator.coordinators import World, running_world
+from tests.group_coordinator.coordinators import Coordinator, running_world
+from tests.waits import settle
 
 world = in_loop(running_world)
 
@@ -23,11 +24,11 @@ def test_bit_fields_are_those_of_kafka_without_an_authorizer() -> None:
 @pytest.mark.parametrize("wanted", [True, False])
 @pytest.mark.parametrize("consumer", [True, False])
 async def test_described_groups_include_operations_if_asked_and_without_an_error(
-    world: World, consumer: bool, wanted: bool
+    world: Coordinator, consumer: bool, wanted: bool
 ) -> None:
     await world.lead()
     joining = world.beat("m", 0, group_id="here") if consumer else world.join(group_id="here")
-    await world.settle()
+    await settle()
     request = (
         ConsumerGroupDescribeRequest(group_ids=["here", "gone"])
         if consumer

@@ -48,7 +48,7 @@ async def test_generation_and_assignment_survive_a_failover(world: Classic) -> N
     assert await world.heartbeat(leader, 1) == 0
     assert await world.heartbeat(leader, 2) == ErrorCode.ILLEGAL_GENERATION
     assert (await world.sync(other, 1)).assignment == b"O"
-    assert await world.commit(other, 1) == 0
+    assert await world.commit_as(other, 1) == 0
     await world.pass_time(SESSION_MS - 1)
     assert (await world.state()).group_state == "Stable"
 
@@ -150,12 +150,12 @@ async def test_sync_and_heartbeat_of_unknown_members_are_refused(world: Classic)
 
 async def test_commit_needs_the_current_generation(world: Classic) -> None:
     leader, other = await world.stable_pair()
-    assert await world.commit(leader, 1) == 0
-    assert await world.commit(leader, 0) == ErrorCode.ILLEGAL_GENERATION
-    assert await world.commit("nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
-    assert await world.commit("", -1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert await world.commit_as(leader, 1) == 0
+    assert await world.commit_as(leader, 0) == ErrorCode.ILLEGAL_GENERATION
+    assert await world.commit_as("nobody", 1) == ErrorCode.UNKNOWN_MEMBER_ID
+    assert await world.commit_as("", -1) == ErrorCode.UNKNOWN_MEMBER_ID
     await asyncio.gather(world.join(leader), world.join(other))
-    assert await world.commit(leader, 2) == ErrorCode.REBALANCE_IN_PROGRESS
+    assert await world.commit_as(leader, 2) == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 async def test_assignment_is_not_returned_before_it_is_replicated(world: Classic) -> None:
@@ -165,9 +165,7 @@ async def test_assignment_is_not_returned_before_it_is_replicated(world: Classic
     syncs = [world.sync(other, 2), world.sync(leader, 2, {leader: b"L2", other: b"O2"})]
     await settle()
     assert not any(sync.done() for sync in syncs)
-    end = len(world.writer.logs[0])
-    world.writer.watermarks[0] = end
-    world.service.on_high_watermark(0, end)
+    world.release()
     assert [answer.assignment for answer in await asyncio.gather(*syncs)] == [b"O2", b"L2"]
 
 

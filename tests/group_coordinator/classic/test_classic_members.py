@@ -3,7 +3,6 @@
 import asyncio
 
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.groups import MemberIdentity
 from tests.asynchronous import in_loop
 from tests.group_coordinator.coordinators import DELAY_MS, REBALANCE_MS, SESSION_MS, Classic, running_classic
 from tests.waits import settle
@@ -13,7 +12,7 @@ world = in_loop(running_classic)
 
 async def test_leaving_member_makes_the_others_rebalance(world: Classic) -> None:
     leader, other = await world.stable_pair()
-    answer = await world.leave(MemberIdentity(member_id=other))
+    answer = await world.leave(other)
     assert [m.error_code for m in answer.members] == [0]
     assert await world.heartbeat(leader, 1) == ErrorCode.REBALANCE_IN_PROGRESS
     response = await world.join(leader)
@@ -23,7 +22,7 @@ async def test_leaving_member_makes_the_others_rebalance(world: Classic) -> None
 
 async def test_leader_that_leaves_is_replaced(world: Classic) -> None:
     leader, other = await world.stable_pair()
-    await world.leave(MemberIdentity(member_id=leader))
+    await world.leave(leader)
     response = await world.join(other)
     assert (response.leader, response.generation_id) == (other, 2)
 
@@ -95,7 +94,7 @@ async def test_member_that_never_joins_with_its_id_is_not_waited_for_long(world:
 
 async def test_last_member_leaves_an_empty_group_with_its_generation(world: Classic) -> None:
     leader, other = await world.stable_pair()
-    await world.leave(MemberIdentity(member_id=leader), MemberIdentity(member_id=other))
+    await world.leave(leader, other)
     assert (await world.state()).group_state == "Empty"
     await world.fail_over()
     assert (await world.state()).group_state == "Empty"
@@ -108,10 +107,10 @@ async def test_last_member_leaves_an_empty_group_with_its_generation(world: Clas
 async def test_member_that_commits_is_alive(world: Classic) -> None:
     leader, other = await world.stable_pair()
     await world.pass_time(SESSION_MS - 1)
-    assert await world.commit(leader, 1) == 0
+    assert await world.commit_as(leader, 1) == 0
     assert await world.heartbeat(other, 1) == 0
     await world.pass_time(SESSION_MS - 1)
-    assert await world.commit(leader, 1) == 0
+    assert await world.commit_as(leader, 1) == 0
 
 
 async def test_member_that_is_removed_while_it_joins_is_answered(world: Classic) -> None:
@@ -119,7 +118,7 @@ async def test_member_that_is_removed_while_it_joins_is_answered(world: Classic)
     waits = world.join(leader)
     await settle()
     assert not waits.done()
-    await world.leave(MemberIdentity(member_id=leader))
+    await world.leave(leader)
     await settle()
     assert waits.done() and waits.result().error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -130,6 +129,6 @@ async def test_member_that_is_removed_while_it_waits_for_its_assignment_is_answe
     waits = world.sync(other, 2)
     await settle()
     assert not waits.done()
-    await world.leave(MemberIdentity(member_id=other))
+    await world.leave(other)
     await settle()
     assert waits.done() and waits.result().error_code == ErrorCode.UNKNOWN_MEMBER_ID

@@ -6,7 +6,8 @@ from pykraft.group_coordinator.classic.sync import handle_leave_group
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.groups import LeaveGroupRequest, LeaveGroupResponse, MemberIdentity
 from tests.group_coordinator import tools
-from tests.group_coordinator.coordinators import World
+from tests.group_coordinator.coordinators import Coordinator
+from tests.group_coordinator.requests import leave_group
 from tests.narrowing import as_type, present
 
 
@@ -22,7 +23,7 @@ def lab() -> tools.ShardLab:
 
 
 def remove(lab: tools.ShardLab, *identities: MemberIdentity, version: int = 5) -> list[int]:
-    request = LeaveGroupRequest(group_id="g", members=list(identities))
+    request = leave_group(*identities)
     outcome = lab.apply(lambda state: handle_leave_group(state, request, lab.call(version)))
     response = as_type(outcome.result.response, LeaveGroupResponse)
     assert response.error_code == 0
@@ -89,11 +90,10 @@ def test_old_versions_name_one_member(lab: tools.ShardLab, version: int) -> None
 
 
 async def test_removed_member_learns_it_at_its_next_heartbeat() -> None:
-    w = World()
+    w = Coordinator()
     await w.lead()
     epoch = (await w.beat("m", 0)).member_epoch
-    request = LeaveGroupRequest(group_id="g", members=[MemberIdentity(member_id="m")])
-    assert (await w.send(request, 5)).members[0].error_code == 0
+    assert (await w.leave("m")).members[0].error_code == 0
     assert (await w.beat("m", epoch)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     await w.service.stop()
 

@@ -12,6 +12,7 @@ from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from tests.group_coordinator import tools
+from tests.group_coordinator.requests import HeartbeatFields
 
 ASSIGNMENT_OF_NOTHING: frozenset[object] = frozenset()
 
@@ -27,7 +28,7 @@ def refused(
     member_id: str,
     epoch: int,
     owned: Set[tuple[Uuid, int]] | None = None,
-    **fields: Unpack[tools.HeartbeatFields],
+    **fields: Unpack[HeartbeatFields],
 ) -> None:
     before, log = lab.shard.state, len(lab.writer.logs.get(0, []))
     with pytest.raises(KafkaError) as caught:
@@ -220,7 +221,7 @@ def test_topic_created_later_is_assigned(lab: tools.ShardLab) -> None:
 
 
 def test_regex_subscription_follows_matching_topics(lab: tools.ShardLab) -> None:
-    fields: tools.HeartbeatFields = {"subscribed_topic_names": None, "subscribed_topic_regex": "t|x.*"}
+    fields: HeartbeatFields = {"subscribed_topic_names": None, "subscribed_topic_regex": "t|x.*"}
     assert tools.assigned(lab.heartbeat("a", 0, **fields)) == ASSIGNMENT_OF_NOTHING, "not resolved yet"
     assert lab.resolve()
     owned = tools.assigned(lab.heartbeat("a", 1))

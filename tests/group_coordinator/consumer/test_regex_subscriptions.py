@@ -19,7 +19,7 @@ from pykraft.regex.pattern import compile_pattern, prepare_regex
 from pykraft.runtime.tasks import TaskSupervisor
 from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
-from tests.group_coordinator.coordinators import World, running_world
+from tests.group_coordinator.coordinators import Coordinator, running_world
 from tests.unexpected import unexpected
 from tests.waits import settle
 
@@ -190,7 +190,7 @@ def test_group_that_is_gone_when_its_topics_are_known_stays_gone() -> None:
     assert lab.shard.state is before
 
 
-async def test_heartbeat_is_answered_while_the_topics_are_looked_for(world: World) -> None:
+async def test_heartbeat_is_answered_while_the_topics_are_looked_for(world: Coordinator) -> None:
     await world.lead()
     world.publish(tools.make_image({f"aaaaaaaaaaaaaaaaaaaaaaaaaaaa{n}": 1 for n in range(20)} | {"t": 1}, 2))
     slow = await world.beat("m", 0, group_id="slow", subscribed_topic_names=[], subscribed_topic_regex=SLOW)
@@ -198,19 +198,19 @@ async def test_heartbeat_is_answered_while_the_topics_are_looked_for(world: Worl
     assert (slow.error_code, slow.member_epoch, fast.member_epoch) == (0, 1, 1)
     for _ in range(20):
         await asyncio.sleep(0)
-    groups = world.service._runtime._hosted[0].shard.state
+    groups = world.hosted.shard.state
     found, waits = groups.consumer_group("g"), groups.consumer_group("slow")
     assert found is not None and waits is not None
     assert "t" in found.resolved, "it does not wait for the slow one"
     assert SLOW not in waits.resolved
     for _ in range(2_000):
         await asyncio.sleep(0)
-    done = world.service._runtime._hosted[0].shard.state.consumer_group("slow")
+    done = world.hosted.shard.state.consumer_group("slow")
     assert done is not None and done.resolved[SLOW].topics == ()
     assert (await world.beat("m", 1, group_id="slow")).error_code == 0
 
 
-async def test_coordinator_that_resigns_looks_for_nothing_any_longer(world: World) -> None:
+async def test_coordinator_that_resigns_looks_for_nothing_any_longer(world: Coordinator) -> None:
     await world.lead()
     await world.beat("m", 0, subscribed_topic_names=[], subscribed_topic_regex=SLOW)
     assert len(world.service._runtime._regexes) == 1

@@ -18,6 +18,7 @@ from tests.group_coordinator.fleet import (
 from tests.waits import settle
 
 fleet = in_loop(running_fleet)
+COOPERATIVE = {"cooperative-sticky": subscription()}
 
 
 async def test_a_fleet_is_upgraded_and_downgraded_member_by_member(fleet: Fleet) -> None:
@@ -66,7 +67,7 @@ async def test_a_fleet_is_upgraded_and_downgraded_member_by_member(fleet: Fleet)
 
 
 async def test_a_cooperative_member_gives_up_only_what_it_must(fleet: Fleet) -> None:
-    leader, other = await fleet.pair(protocol="cooperative-sticky")
+    leader, other = await fleet.pair(COOPERATIVE)
     await fleet.beat("new")
     joined = await fleet.rejoin(leader, {0, 1}, "cooperative-sticky")
     assert joined.generation_id == 2, "it has yet to revoke one, and stays at its generation"
@@ -78,7 +79,7 @@ async def test_a_cooperative_member_gives_up_only_what_it_must(fleet: Fleet) -> 
     assert await fleet.assigned(leader, 3) == {0}
     assert await fleet.heartbeat(leader, 3) == 0
     assert owned_by(await fleet.beat("new", 3, set())) == {1}
-    assert await fleet.commit(other, 2) == 0, "who has not heard of it yet may commit"
+    assert await fleet.commit_as(other, 2) == 0, "who has not heard of it yet may commit"
 
 
 async def test_a_classic_member_is_told_when_the_partitions_that_it_waits_for_are_free(fleet: Fleet) -> None:
@@ -154,14 +155,14 @@ async def test_what_a_cooperative_member_still_owns_is_not_given_away_after_a_br
     fleet: Fleet,
 ) -> None:
     """The coordinator has forgotten its assignment, but the member says what it owned when it joined."""
-    leader, other = await fleet.pair(protocol="cooperative-sticky")
+    leader, other = await fleet.pair(COOPERATIVE)
     joins = [
         fleet.join(member, protocols={"cooperative-sticky": subscription(owned=owned)})
         for member, owned in ((leader, {0, 1}), (other, {2, 3}))
     ]
     for join in joins:
         assert (await join).generation_id == 3
-    third = fleet.join(version=3, protocols={"cooperative-sticky": subscription()})
+    third = fleet.join(version=3, protocols=COOPERATIVE)
     await settle()
     assert owned_by(await fleet.beat("new")) == set()
     assert (await third).error_code == ErrorCode.REBALANCE_IN_PROGRESS
@@ -195,7 +196,7 @@ async def test_a_full_group_is_upgraded_for_nobody(fleet: Fleet) -> None:
 
 
 async def test_groups_of_other_protocols_are_not_upgraded(fleet: Fleet) -> None:
-    await fleet.first(protocol_type="connect", metadata=b"anything")
+    await fleet.first({"range": b"anything"}, protocol_type="connect")
     assert (await fleet.beat("new")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
 
@@ -205,7 +206,7 @@ async def test_assignments_that_cannot_be_kept_prevent_the_upgrade(fleet: Fleet)
         ("range", b"\0"),
         ("range", b"\0\1\0\0"),
     ):
-        member = await fleet.first(protocol=protocol)
+        member = await fleet.first({protocol: subscription()})
         await fleet.sync(member, 1, {member: handed_in})
         refused = await fleet.beat("new")
         assert refused.error_code == ErrorCode.GROUP_ID_NOT_FOUND, handed_in
@@ -215,16 +216,16 @@ async def test_assignments_that_cannot_be_kept_prevent_the_upgrade(fleet: Fleet)
 
 
 async def test_what_librdkafkas_sticky_assignors_write_into_assignments_is_not_needed(fleet: Fleet) -> None:
-    member = await fleet.first(protocol="cooperative-sticky")
+    member = await fleet.first(COOPERATIVE)
     await fleet.sync(member, 1, {member: assignment(0, 1, user_data=b"what the member had")})
     assert (await fleet.beat("new")).error_code == 0
     assert (await fleet.described())[member] == (1, 0, {0, 1})
 
 
 async def test_malformed_subscriptions_prevent_the_upgrade_and_are_refused_after_it(fleet: Fleet) -> None:
-    member = await fleet.first(metadata=b"\0")
+    member = await fleet.first({"range": b"\0"})
     assert (await fleet.beat("new")).error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    await fleet.leave(MemberIdentity(member_id=member))
+    await fleet.leave(member)
     assert (await fleet.beat("new")).error_code == 0
     before = fleet.writer.batches.copy()
     unreadable: list[dict[str, bytes]] = [{"range": b""}, {"range": subscription(), "sticky": b"\0\1\0"}]
@@ -243,16 +244,16 @@ async def test_requests_of_classic_members_are_checked(fleet: Fleet) -> None:
     assert await fleet.heartbeat(member, generation - 1) == ErrorCode.ILLEGAL_GENERATION
     assert await fleet.heartbeat("nobody", generation) == ErrorCode.UNKNOWN_MEMBER_ID
     assert await fleet.heartbeat("new", generation) == ErrorCode.UNKNOWN_MEMBER_ID, "it is no classic one"
-    assert await fleet.commit(member, generation + 1) == ErrorCode.ILLEGAL_GENERATION
+    assert await fleet.commit_as(member, generation + 1) == ErrorCode.ILLEGAL_GENERATION
     assert (await fleet.sync(member, generation - 1)).error_code == ErrorCode.ILLEGAL_GENERATION
     assert (await fleet.sync("new", generation)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
     for fields in (
         {"protocol_type": "consumer", "protocol_name": "sticky"},
         {"protocol_type": "connect", "protocol_name": "range"},
     ):
-        answer = await fleet.sync(member, generation, None, **fields)
+        answer = await fleet.sync(member, generation, {}, **fields)
         assert answer.error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    answer = await fleet.sync(member, generation, None, protocol_type="consumer", protocol_name="range")
+    answer = await fleet.sync(member, generation, protocol_type="consumer", protocol_name="range")
     assert (answer.error_code, answer.protocol_type, answer.protocol_name) == (0, "consumer", "range")
     for refused in (
         fleet.join("other", protocol_type="connect"),
@@ -273,6 +274,7 @@ async def test_a_classic_member_has_its_own_session(fleet: Fleet) -> None:
     await fleet.pass_time(SESSION_MS - 1)
     assert member in await fleet.described(), "a new coordinator gives it a full session"
     await fleet.rejoin(member)
+    await fleet.beat("new", 2)
     await fleet.pass_time(SESSION_MS - 1)
     await fleet.sync(member, 2)
     await fleet.pass_time(SESSION_MS - 1)
@@ -350,18 +352,17 @@ async def test_a_static_member_with_other_topics_downgrades_into_a_rebalance(fle
 
 async def test_a_static_downgrade_rebalances_while_somebody_waits_for_partitions(fleet: Fleet) -> None:
     """A classic group would never tell that member that they are free."""
-    leader, other = await fleet.pair(protocol="cooperative-sticky")
+    leader, other = await fleet.pair(COOPERATIVE)
     await fleet.beat("new", instance_id="a")
-    protocols = {"cooperative-sticky": subscription()}
     generation = (await fleet.rejoin(leader, {0, 1}, "cooperative-sticky")).generation_id
     assert generation == 2, "it has something to revoke"
-    back = await fleet.join("", group_instance_id="a", protocols=protocols)
+    back = await fleet.join("", group_instance_id="a", protocols=COOPERATIVE)
     assert back.error_code == 0
     assert await fleet.group_type() == "classic"
     joins = [
-        fleet.join(leader, protocols=protocols),
-        fleet.join(other, protocols=protocols),
-        fleet.join(back.member_id, protocols=protocols, group_instance_id="a"),
+        fleet.join(leader, protocols=COOPERATIVE),
+        fleet.join(other, protocols=COOPERATIVE),
+        fleet.join(back.member_id, protocols=COOPERATIVE, group_instance_id="a"),
     ]
     assert len({(await join).generation_id for join in joins}) == 1
 

@@ -9,11 +9,8 @@ from pykraft.group_coordinator.state.records import OffsetCommitKey
 from pykraft.kafka_protocol.consumer_protocol import ConsumerProtocolSubscription, encode_subscription
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.groups import (
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
     LeaveGroupRequest,
     ListGroupsRequest,
-    SyncGroupRequest,
 )
 from pykraft.kafka_protocol.messages.offsets import (
     OffsetDeleteRequest,
@@ -22,7 +19,7 @@ from pykraft.kafka_protocol.messages.offsets import (
     OffsetDeleteResponse,
 )
 from tests.asynchronous import in_loop
-from tests.group_coordinator.coordinators import Broker, running_broker
+from tests.group_coordinator.coordinators import Coordinator, running_broker
 from tests.waits import settle
 
 SUBSCRIBED = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
@@ -34,19 +31,22 @@ TWO = {("t", 0): 5, ("u", 1): 6}
 world = in_loop(running_broker)
 
 
-async def delete(world: Broker, topics: Sequence[tuple[str, Sequence[int]]], group_id: str = "g") -> Answered:
+Topics = Sequence[tuple[str, Sequence[int]]]
+
+
+def delete_request(topics: Topics, group_id: str = "g") -> OffsetDeleteRequest:
+    named = [
+        OffsetDeleteRequestTopic(
+            name=name, partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes]
+        )
+        for name, indexes in topics
+    ]
+    return OffsetDeleteRequest(group_id=group_id, topics=named)
+
+
+async def delete(world: Coordinator, topics: Topics, group_id: str = "g") -> Answered:
     """The error of the whole request, and those of the partitions in the order of the answer."""
-    request = OffsetDeleteRequest(
-        group_id=group_id,
-        topics=[
-            OffsetDeleteRequestTopic(
-                name=name,
-                partitions=[OffsetDeleteRequestPartition(partition_index=index) for index in indexes],
-            )
-            for name, indexes in topics
-        ],
-    )
-    answer: OffsetDeleteResponse = await world.wire(request, 0)
+    answer: OffsetDeleteResponse = await world.wire(delete_request(topics, group_id), 0)
     return answer.error_code, {
         (topic.name, partition.partition_index): partition.error_code
         for topic in answer.topics
@@ -54,29 +54,17 @@ async def delete(world: Broker, topics: Sequence[tuple[str, Sequence[int]]], gro
     }
 
 
-def join_request(protocol_type: str, metadata: bytes) -> JoinGroupRequest:
-    return JoinGroupRequest(
-        group_id="g",
-        session_timeout_ms=10_000,
-        rebalance_timeout_ms=10_000,
-        protocol_type=protocol_type,
-        protocols=[JoinGroupRequestProtocol(name="p", metadata=metadata)],
-    )
-
-
-async def join(world: Broker, protocol_type: str, metadata: bytes) -> tuple[str, int]:
+async def join(world: Coordinator, protocol_type: str, metadata: bytes) -> tuple[str, int]:
     """A classic member that has its assignment: member id and generation."""
-    waiting = world.send(join_request(protocol_type, metadata), 3)
+    waiting = world.join(protocol_type=protocol_type, protocols={"p": metadata})
     await settle()
-    world.clock.now_ms += world.config.initial_rebalance_delay_ms
-    world.service.tick()
+    await world.pass_time(world.config.initial_rebalance_delay_ms)
     joined = await waiting
-    sync = SyncGroupRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
-    assert (await world.send(sync, 3)).error_code == 0
+    assert (await world.sync(joined.member_id, joined.generation_id)).error_code == 0
     return joined.member_id, joined.generation_id
 
 
-async def test_deleted_offsets_are_gone_at_once_and_after_a_failover(world: Broker) -> None:
+async def test_deleted_offsets_are_gone_at_once_and_after_a_failover(world: Coordinator) -> None:
     await world.lead()
     await world.commit({**TWO, ("t", 3): 7})
     assert await delete(world, [("t", [0, 2]), ("u", [1])]) == (
@@ -88,7 +76,7 @@ async def test_deleted_offsets_are_gone_at_once_and_after_a_failover(world: Brok
     assert await world.fetch() == {("t", 3): 7}
 
 
-async def test_all_tombstones_are_one_batch_and_each_is_written_once(world: Broker) -> None:
+async def test_all_tombstones_are_one_batch_and_each_is_written_once(world: Coordinator) -> None:
     await world.lead()
     await world.commit(TWO)
     before = len(world.writer.batches)
@@ -101,7 +89,7 @@ async def test_all_tombstones_are_one_batch_and_each_is_written_once(world: Brok
     ]
 
 
-async def test_nothing_is_written_where_there_is_no_offset(world: Broker) -> None:
+async def test_nothing_is_written_where_there_is_no_offset(world: Coordinator) -> None:
     await world.lead()
     await world.commit(TWO)
     before = len(world.writer.logs[0])
@@ -109,17 +97,11 @@ async def test_nothing_is_written_where_there_is_no_offset(world: Broker) -> Non
     assert len(world.writer.logs[0]) == before
 
 
-async def test_answer_waits_until_the_tombstones_are_committed(world: Broker) -> None:
+async def test_answer_waits_until_the_tombstones_are_committed(world: Coordinator) -> None:
     await world.lead()
     await world.commit(TWO)
     world.writer.hold = True
-    request = OffsetDeleteRequest(
-        group_id="g",
-        topics=[
-            OffsetDeleteRequestTopic(name="t", partitions=[OffsetDeleteRequestPartition(partition_index=0)])
-        ],
-    )
-    waiting = world.send(request, 0)
+    waiting = world.send(delete_request([("t", [0])]), 0)
     await settle()
     assert not waiting.done()
     world.release()
@@ -127,7 +109,7 @@ async def test_answer_waits_until_the_tombstones_are_committed(world: Broker) ->
 
 
 @pytest.mark.parametrize("refused", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
-async def test_offsets_stay_if_the_batch_cannot_be_appended(world: Broker, refused: ErrorCode) -> None:
+async def test_offsets_stay_if_the_batch_cannot_be_appended(world: Coordinator, refused: ErrorCode) -> None:
     await world.lead()
     await world.commit(TWO)
     world.writer.refuse = refused
@@ -138,7 +120,9 @@ async def test_offsets_stay_if_the_batch_cannot_be_appended(world: Broker, refus
     assert await world.fetch() == TWO
 
 
-async def test_partitions_that_do_not_exist_are_refused_alone_and_answered_first(world: Broker) -> None:
+async def test_partitions_that_do_not_exist_are_refused_alone_and_answered_first(
+    world: Coordinator,
+) -> None:
     await world.lead()
     await world.commit(TWO)
     code, partitions = await delete(world, [("t", [0, 4, -1]), ("none", [0]), ("u", [1])])
@@ -155,18 +139,18 @@ async def test_partitions_that_do_not_exist_are_refused_alone_and_answered_first
     assert await world.fetch() == {}
 
 
-async def test_group_that_is_not_there_is_refused_whole(world: Broker) -> None:
+async def test_group_that_is_not_there_is_refused_whole(world: Coordinator) -> None:
     await world.lead()
     assert await delete(world, [("t", [0]), ("none", [0])]) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
     assert await delete(world, [("t", [0])], "") == (ErrorCode.INVALID_GROUP_ID, {})
     assert world.writer.batches == []
 
 
-async def test_coordinator_that_does_not_lead_the_group_says_so(world: Broker) -> None:
+async def test_coordinator_that_does_not_lead_the_group_says_so(world: Coordinator) -> None:
     assert await delete(world, [("t", [0])]) == (ErrorCode.NOT_COORDINATOR, {})
 
 
-async def test_consumer_group_keeps_the_offsets_of_what_it_reads(world: Broker) -> None:
+async def test_consumer_group_keeps_the_offsets_of_what_it_reads(world: Coordinator) -> None:
     await world.lead()
     epoch = (await world.beat()).member_epoch
     await world.commit(TWO, 9, member_id="m", generation_id_or_member_epoch=epoch)
@@ -181,7 +165,7 @@ async def test_consumer_group_keeps_the_offsets_of_what_it_reads(world: Broker) 
 
 @pytest.mark.parametrize("version", [0, 3])
 async def test_classic_group_keeps_the_offsets_of_what_its_members_subscribe_to(
-    world: Broker, version: int
+    world: Coordinator, version: int
 ) -> None:
     await world.lead()
     subscription = encode_subscription(ConsumerProtocolSubscription(topics=["t"]), version)
@@ -193,7 +177,9 @@ async def test_classic_group_keeps_the_offsets_of_what_its_members_subscribe_to(
         await world.fail_over()
 
 
-async def test_every_topic_counts_as_read_where_a_subscription_cannot_be_parsed(world: Broker) -> None:
+async def test_every_topic_counts_as_read_where_a_subscription_cannot_be_parsed(
+    world: Coordinator,
+) -> None:
     await world.lead()
     member_id, generation = await join(world, "consumer", b"\0")
     await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
@@ -202,12 +188,12 @@ async def test_every_topic_counts_as_read_where_a_subscription_cannot_be_parsed(
     assert await world.fetch() == TWO
 
 
-async def test_live_group_of_another_protocol_type_is_refused_whole(world: Broker) -> None:
+async def test_live_group_of_another_protocol_type_is_refused_whole(world: Coordinator) -> None:
     await world.lead()
     member_id, generation = await join(world, "connect", b"anything")
     await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
     assert await delete(world, [("t", [0]), ("none", [0])]) == (ErrorCode.NON_EMPTY_GROUP, {})
-    given = await world.wire(join_request("connect", b"anything"), 5)
+    given = await world.join(version=5, protocol_type="connect", protocols={"p": b"anything"})
     assert given.error_code == ErrorCode.MEMBER_ID_REQUIRED
     await world.wire(LeaveGroupRequest(group_id="g", member_id=member_id), 0)
     waiting_for_it = await delete(world, [("t", [0])])

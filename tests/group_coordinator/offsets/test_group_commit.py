@@ -13,23 +13,18 @@ from pykraft.group_coordinator.offsets.fetch import build_group, find_offsets
 from pykraft.group_coordinator.shard import GroupOutcome
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetFetchRequest,
     OffsetFetchRequestGroup,
 )
 from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import (
     SHORT_METADATA,
-    Broker,
-    Offsets,
-    World,
+    Coordinator,
     codes,
     running_broker,
     running_world,
 )
+from tests.group_coordinator.requests import Offsets, commit_offsets, fetch_offsets
 from tests.waits import settle
 
 world = in_loop(running_broker)
@@ -40,12 +35,14 @@ def many(number: int) -> Offsets:
     return {("t", n % 4): n for n in range(number)} | {("u", n % 2): n for n in range(number)}
 
 
-def batches(world: Broker) -> list[int]:
+def batches(world: Coordinator) -> list[int]:
     """The number of records of each batch."""
     return [len(batch) for _, _, batch in world.writer.batches]
 
 
-async def test_commits_that_arrive_together_are_one_batch_and_are_answered_together(world: Broker) -> None:
+async def test_commits_that_arrive_together_are_one_batch_and_are_answered_together(
+    world: Coordinator,
+) -> None:
     await world.lead()
     world.writer.hold = True
     commits = [world.commit({("t", 0): n, ("u", 1): n}, group_id=f"g{n}") for n in range(10)]
@@ -59,7 +56,7 @@ async def test_commits_that_arrive_together_are_one_batch_and_are_answered_toget
     assert (await heartbeat).error_code == 0
 
 
-async def test_commits_of_different_turns_are_different_batches(world: Broker) -> None:
+async def test_commits_of_different_turns_are_different_batches(world: Coordinator) -> None:
     await world.lead()
     for n in range(3):
         await world.commit({("t", 0): n})
@@ -75,7 +72,7 @@ async def test_commits_of_different_turns_are_different_batches(world: Broker) -
     ],
 )
 async def test_append_that_fails_takes_back_all_of_its_requests_and_no_other(
-    world: Broker, refusal: ErrorCode, answer: ErrorCode
+    world: Coordinator, refusal: ErrorCode, answer: ErrorCode
 ) -> None:
     await world.lead()
     world.writer.hold = True
@@ -102,7 +99,7 @@ async def test_append_that_fails_takes_back_all_of_its_requests_and_no_other(
     assert await world.fetch() == {("t", 0): 1, ("u", 0): 7}
 
 
-async def test_request_that_does_not_fit_begins_a_batch_of_its_own(world: Broker) -> None:
+async def test_request_that_does_not_fit_begins_a_batch_of_its_own(world: Coordinator) -> None:
     await world.lead()
     world.writer.max_bytes = 600
     commits = [world.commit(many(4), group_id=f"g{n}") for n in range(7)]
@@ -113,7 +110,7 @@ async def test_request_that_does_not_fit_begins_a_batch_of_its_own(world: Broker
     assert all(number % 6 == 0 for number in batches(world)), "no request is in two batches"
 
 
-async def test_request_that_fits_into_no_batch_is_refused_and_hurts_no_other(world: Broker) -> None:
+async def test_request_that_fits_into_no_batch_is_refused_and_hurts_no_other(world: Coordinator) -> None:
     await world.lead()
     world.writer.max_bytes = 300
     first, large, last = world.commit({("t", 0): 1}), world.commit(many(4)), world.commit({("t", 3): 2})
@@ -123,7 +120,7 @@ async def test_request_that_fits_into_no_batch_is_refused_and_hurts_no_other(wor
     assert await world.fetch() == {("t", 0): 1, ("t", 3): 2}
 
 
-async def test_reader_in_the_same_turn_waits_for_what_it_was_told(world: Broker) -> None:
+async def test_reader_in_the_same_turn_waits_for_what_it_was_told(world: Coordinator) -> None:
     await world.lead()
     world.writer.hold = True
     committing = world.commit({("t", 0): 1})
@@ -136,7 +133,7 @@ async def test_reader_in_the_same_turn_waits_for_what_it_was_told(world: Broker)
 
 
 @pytest.mark.world(config=replace(SHORT_METADATA, append_linger_ms=1000))
-async def test_reader_is_refused_only_for_what_was_not_taken_back(world: Broker) -> None:
+async def test_reader_is_refused_only_for_what_was_not_taken_back(world: Coordinator) -> None:
     """Otherwise a consumer is told that it is no member, and still is one."""
     await world.lead()
     joining = world.beat("m")
@@ -145,8 +142,7 @@ async def test_reader_is_refused_only_for_what_was_not_taken_back(world: Broker)
     epoch = (await joining).member_epoch
 
     async def read_as_member() -> ErrorCode:
-        group = OffsetFetchRequestGroup(group_id="g", member_id="m", member_epoch=epoch, topics=None)
-        answer = await world.send(OffsetFetchRequest(groups=[group]), 9)
+        answer = await world.send(fetch_offsets(member_id="m", epoch=epoch), 9)
         return ErrorCode(answer.groups[0].error_code)
 
     async def leave_and_read() -> tuple[asyncio.Task[Any], asyncio.Task[ErrorCode]]:
@@ -170,9 +166,9 @@ async def test_reader_is_refused_only_for_what_was_not_taken_back(world: Broker)
     assert await reading is ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_leadership_lost_before_the_append_costs_the_commit(world: Broker) -> None:
+async def test_leadership_lost_before_the_append_costs_the_commit(world: Coordinator) -> None:
     await world.lead()
-    view = tools.commit_view(request_of({("t", 0): 1}), 8)
+    view = tools.commit_view(commit_offsets({("t", 0): 1}), 8)
     waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     assert world.service.commit_offsets(tools.CALLER, view, 8, waiter)
     world.service.on_resigned(0)
@@ -182,19 +178,19 @@ async def test_leadership_lost_before_the_append_costs_the_commit(world: Broker)
     assert not world.writer.batches
 
 
-async def test_join_of_a_classic_member_writes_what_waits_before_it(coordinator: World) -> None:
+async def test_join_of_a_classic_member_writes_what_waits_before_it(coordinator: Coordinator) -> None:
     """It concerns other requests, so it is not taken into a batch that could fail."""
     await coordinator.lead()
     coordinator.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
-    committing = coordinator.send(request_of({("t", 0): 1}), 8)
+    committing = coordinator.send(commit_offsets({("t", 0): 1}), 8)
     joining = coordinator.join()
     await settle()
     coordinator.writer.refuse = None
     assert codes(await committing) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
-    coordinator.pass_time(1)
+    await coordinator.pass_time(1)
     joined = await joining
     assert (joined.error_code, joined.generation_id) == (0, 1), "it was decided without the commit"
-    assert (await coordinator.fetch())[1] == {}
+    assert await coordinator.fetch() == {}
 
 
 @pytest.mark.parametrize(("linger_ms", "expected"), [(0, [1, 1, 1]), (-1, [3]), (5, [3])])
@@ -227,23 +223,6 @@ def test_timers_of_a_batch_that_failed_do_not_run() -> None:
     assert len(lab.shard.deadlines) == 1
 
 
-def request_of(offsets: Offsets, group_id: str = "g", metadata: str = "") -> OffsetCommitRequest:
-    topics: dict[str, list[OffsetCommitRequestPartition]] = {}
-    for (name, partition), offset in offsets.items():
-        topics.setdefault(name, []).append(
-            OffsetCommitRequestPartition(
-                partition_index=partition, committed_offset=offset, committed_metadata=metadata
-            )
-        )
-    return OffsetCommitRequest(
-        group_id=group_id,
-        topics=[
-            OffsetCommitRequestTopic(name=name, topic_id=tools.topic_id(name), partitions=partitions)
-            for name, partitions in topics.items()
-        ],
-    )
-
-
 Committed = dict[tuple[str, str, int], tuple[int, str]]
 """(group, topic, partition) → (offset, metadata)."""
 
@@ -272,7 +251,7 @@ class ModelRun:
         partitions = {rng.randrange(SIZES[topic] + 1) for _ in range(count)}
         group, metadata, version = rng.choice("ab"), rng.choice(("", "", "m")), rng.choice((6, 8, 9, 10))
         offsets = {(topic, n): rng.randrange(2**40) for n in partitions}
-        view = tools.commit_view(request_of(offsets, group, metadata), version)
+        view = tools.commit_view(commit_offsets(offsets, group_id=group, metadata=metadata), version)
         call = self.lab.call(version)
         outcome = self.stage(lambda state: handle_offset_commit(state, view, call))
         if outcome is None:

@@ -17,13 +17,12 @@ from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import (
     SHORT_METADATA,
-    Broker,
-    CommitFields,
-    World,
+    Coordinator,
     codes,
     running_broker,
     running_world,
 )
+from tests.group_coordinator.requests import CommitFields, fetch_offsets
 from tests.narrowing import present
 from tests.waits import settle
 
@@ -31,7 +30,7 @@ world = in_loop(running_broker)
 coordinator = in_loop(running_world)
 
 
-async def test_committed_offsets_are_read_back_by_every_version(world: Broker) -> None:
+async def test_committed_offsets_are_read_back_by_every_version(world: Coordinator) -> None:
     await world.lead()
     assert codes(await world.commit({("t", 0): 5, ("u", 1): 6}, metadata="note")) == [0, 0]
     names = [
@@ -54,18 +53,18 @@ async def test_committed_offsets_are_read_back_by_every_version(world: Broker) -
     assert committed == [(5, 0), (-1, ErrorCode.UNKNOWN_TOPIC_ID)]
 
 
-async def test_unknown_group_has_no_offsets_and_no_error(world: Broker) -> None:
+async def test_unknown_group_has_no_offsets_and_no_error(world: Coordinator) -> None:
     await world.lead()
     assert await world.fetch("nobody") == {}
 
 
-async def test_all_partitions_of_a_commit_are_one_batch(world: Broker) -> None:
+async def test_all_partitions_of_a_commit_are_one_batch(world: Coordinator) -> None:
     await world.lead()
     await world.commit({("t", 0): 1, ("t", 1): 2, ("u", 0): 3})
     assert [len(batch) for _, _, batch in world.writer.batches] == [3]
 
 
-async def test_bad_partitions_are_refused_one_by_one(world: Broker) -> None:
+async def test_bad_partitions_are_refused_one_by_one(world: Coordinator) -> None:
     await world.lead()
     answer = await world.commit({("t", 9): 1, ("nope", 0): 1, ("u", 0): 3})
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -86,7 +85,7 @@ async def test_bad_partitions_are_refused_one_by_one(world: Broker) -> None:
     ],
 )
 async def test_failed_append_is_reported_and_reverted(
-    world: Broker, refusal: ErrorCode, answer: ErrorCode
+    world: Coordinator, refusal: ErrorCode, answer: ErrorCode
 ) -> None:
     await world.lead()
     await world.commit({("t", 0): 1})
@@ -96,7 +95,7 @@ async def test_failed_append_is_reported_and_reverted(
     assert await world.fetch() == {("t", 0): 1}
 
 
-async def test_commit_by_a_consumer_member_needs_its_epoch(world: Broker) -> None:
+async def test_commit_by_a_consumer_member_needs_its_epoch(world: Coordinator) -> None:
     await world.lead()
     await world.beat()
     member: CommitFields = {"member_id": "m", "generation_id_or_member_epoch": 2}
@@ -109,20 +108,19 @@ async def test_commit_by_a_consumer_member_needs_its_epoch(world: Broker) -> Non
     assert codes(await world.commit({("t", 0): 1}, 9)) == [ErrorCode.UNKNOWN_MEMBER_ID]
 
 
-async def test_reading_at_a_stale_member_epoch_is_refused(world: Broker) -> None:
+async def test_reading_at_a_stale_member_epoch_is_refused(world: Coordinator) -> None:
     await world.lead()
     await world.beat()
-    assert await world.fetch(version=9, member_id="m", member_epoch=2) == {}
+    assert await world.fetch(version=9, member_id="m", epoch=2) == {}
     for member_id, epoch, code in (
         ("m", 0, ErrorCode.STALE_MEMBER_EPOCH),
         ("x", 1, ErrorCode.UNKNOWN_MEMBER_ID),
     ):
-        group = OffsetFetchRequestGroup(group_id="g", member_id=member_id, member_epoch=epoch, topics=None)
-        answer = await world.wire(OffsetFetchRequest(groups=[group]), 9)
+        answer = await world.wire(fetch_offsets(member_id=member_id, epoch=epoch), 9)
         assert answer.groups[0].error_code == code
 
 
-async def test_commit_to_a_missing_group_depends_on_the_epoch(world: Broker) -> None:
+async def test_commit_to_a_missing_group_depends_on_the_epoch(world: Coordinator) -> None:
     await world.lead()
     named: CommitFields = {"member_id": "m", "generation_id_or_member_epoch": 3}
     assert codes(await world.commit({("t", 0): 1}, 8, **named)) == [ErrorCode.ILLEGAL_GENERATION]
@@ -130,7 +128,7 @@ async def test_commit_to_a_missing_group_depends_on_the_epoch(world: Broker) -> 
     assert codes(await world.commit({("t", 0): 1})) == [0]
 
 
-async def test_offsets_of_a_deleted_topic_are_removed(world: Broker) -> None:
+async def test_offsets_of_a_deleted_topic_are_removed(world: Coordinator) -> None:
     await world.lead()
     await world.commit({("t", 0): 1, ("u", 0): 2})
     old, world.image = world.image, tools.make_image({"t": 4}, 2)
@@ -145,7 +143,9 @@ async def test_offsets_of_a_deleted_topic_are_removed(world: Broker) -> None:
     assert await world.fetch() == {("t", 0): 1}
 
 
-async def test_offsets_of_a_topic_deleted_without_a_coordinator_are_removed_on_load(world: Broker) -> None:
+async def test_offsets_of_a_topic_deleted_without_a_coordinator_are_removed_on_load(
+    world: Coordinator,
+) -> None:
     await world.lead()
     await world.commit({("t", 0): 1, ("u", 0): 2})
     world.image = tools.make_image({"t": 4}, 2)
@@ -153,22 +153,27 @@ async def test_offsets_of_a_topic_deleted_without_a_coordinator_are_removed_on_l
     assert await world.fetch() == {("t", 0): 1}
 
 
-async def test_unused_offsets_and_their_group_expire(world: Broker) -> None:
+def clean_up(world: Coordinator) -> None:
+    for _ in range(3):  # offsets, then groups, one slice per tick
+        world.service.tick()
+
+
+async def test_unused_offsets_and_their_group_expire(world: Coordinator) -> None:
     await world.lead()
     await world.commit({("t", 0): 1})
     world.clock.now_ms += SHORT_METADATA.offsets_retention_ms - 1
     await world.commit({("t", 1): 2})
     world.clock.now_ms += 1
-    world.clean_up()
+    clean_up(world)
     assert await world.fetch() == {("t", 1): 2}
     world.clock.now_ms += SHORT_METADATA.offsets_retention_ms
-    world.clean_up()
+    clean_up(world)
     assert (await world.wire(ListGroupsRequest(), 5)).groups == []
 
 
-async def test_topic_recreated_while_loading_starts_without_offsets(coordinator: World) -> None:
+async def test_topic_recreated_while_loading_starts_without_offsets(coordinator: Coordinator) -> None:
     await coordinator.lead()
-    assert await coordinator.commit(100) == 0
+    assert await coordinator.commit_one(100) == 0
     coordinator.service.on_resigned(0)
     coordinator.writer.read_gate = asyncio.Event()
     await coordinator.lead(2)
@@ -177,20 +182,22 @@ async def test_topic_recreated_while_loading_starts_without_offsets(coordinator:
     coordinator.publish(tools.make_image({"t": 4}, coordinator.image.offset + 1, {"t": 2}))
     coordinator.writer.read_gate.set()
     await settle()
-    assert await coordinator.fetch() == (0, {})
-    assert await coordinator.commit(3) == 0
-    coordinator.pass_time(1_000)
-    assert await coordinator.fetch() == (0, {0: 3})
+    assert await coordinator.fetch() == {}
+    assert await coordinator.commit_one(3) == 0
+    await coordinator.pass_time(1_000)
+    assert await coordinator.fetch() == {("t", 0): 3}
 
 
-async def test_commit_right_after_a_topic_was_recreated_survives_a_late_clean_up(coordinator: World) -> None:
+async def test_commit_right_after_a_topic_was_recreated_survives_a_late_clean_up(
+    coordinator: Coordinator,
+) -> None:
     """The tombstones for the old topic could not be written at first; same millisecond throughout."""
     await coordinator.lead()
-    assert await coordinator.commit(100) == 0
+    assert await coordinator.commit_one(100) == 0
     coordinator.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     coordinator.delete_topic("t", {})
     coordinator.publish(tools.make_image({"t": 4}, coordinator.image.offset + 1, {"t": 2}))
     coordinator.writer.refuse = None
-    assert await coordinator.commit(3) == 0
+    assert await coordinator.commit_one(3) == 0
     coordinator.service.tick()
-    assert await coordinator.fetch() == (0, {0: 3})
+    assert await coordinator.fetch() == {("t", 0): 3}

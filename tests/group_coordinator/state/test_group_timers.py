@@ -4,71 +4,63 @@ import asyncio
 
 from pykraft.group_coordinator.state.sessions import Deadlines, TimerKey, TimerKind
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.messages.groups import HeartbeatRequest, LeaveGroupRequest, SyncGroupRequest
+from pykraft.kafka_protocol.messages.groups import LeaveGroupRequest
 from tests.asynchronous import in_loop
-from tests.group_coordinator.coordinators import CommitFields, World, running_world
+from tests.group_coordinator.coordinators import Coordinator, running_world
 from tests.narrowing import present
 from tests.waits import settle
 
 world = in_loop(running_world)
 
 
-async def test_member_that_just_got_its_generation_is_not_expired_by_the_same_late_tick(world: World) -> None:
+async def test_member_that_just_got_its_generation_is_not_expired_by_the_same_late_tick(
+    world: Coordinator,
+) -> None:
     """The loop was blocked until both the join phase and a joined member's session were over."""
     await world.lead()
-    leader, absent, generation = await world.stable_pair()
+    leader, absent = await world.pair()
     newcomer = world.join()
     await settle()
     world.clock.now_ms += 1_000
     for member in (leader, absent):
-        beat = await world.heartbeat(member, generation)
-        assert beat.error_code == ErrorCode.REBALANCE_IN_PROGRESS
+        assert await world.heartbeat(member, 2) == ErrorCode.REBALANCE_IN_PROGRESS
     rejoin = world.join(leader)
     await settle()
     assert not rejoin.done()
-    world.clock.now_ms += 10_000
-    world.service.tick()
+    await world.pass_time(10_000)
     for answer in (await rejoin, await newcomer):
         assert answer.error_code == 0
-        assert answer.generation_id == generation + 1
-        beat = await world.heartbeat(answer.member_id, answer.generation_id)
-        assert beat.error_code == 0
+        assert answer.generation_id == 3
+        assert await world.heartbeat(answer.member_id, 3) == 0
 
 
-async def test_static_member_without_its_id_must_rejoin_and_is_not_fenced(world: World) -> None:
+async def test_static_member_without_its_id_must_rejoin_and_is_not_fenced(world: Coordinator) -> None:
     """librdkafka forgets its member id when its session ends, and sends a heartbeat before it joins."""
     await world.lead()
-    join = world.join(version=5, group_instance_id="i")
-    await settle()
-    world.pass_time(1)
-    member = (await join).member_id
+    member = await world.first(group_instance_id="i")
     assert (await world.sync(member, 1)).error_code == 0
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
-    beat = HeartbeatRequest(group_id="g", generation_id=1, member_id="", group_instance_id="i")
-    assert (await world.send(beat, 3)).error_code == unknown
-    sync = SyncGroupRequest(group_id="g", generation_id=1, member_id="", group_instance_id="i")
-    assert (await world.send(sync, 3)).error_code == unknown
-    lost: CommitFields = {"generation_id_or_member_epoch": 1, "member_id": "", "group_instance_id": "i"}
-    assert await world.commit(1, **lost) == unknown
+    assert await world.heartbeat("", 1, group_instance_id="i") == unknown
+    assert (await world.sync("", 1, group_instance_id="i")).error_code == unknown
+    assert await world.commit_one(1, generation_id_or_member_epoch=1, group_instance_id="i") == unknown
     assert (await world.join(version=5, group_instance_id="i")).error_code == 0
 
 
-async def test_member_that_did_not_rejoin_is_removed_after_the_join_phase(world: World) -> None:
+async def test_member_that_did_not_rejoin_is_removed_after_the_join_phase(world: Coordinator) -> None:
     await world.lead()
-    _, absent, generation = await world.stable_pair()
+    _, absent = await world.pair()
     newcomer = world.join()
     await settle()
-    world.pass_time(10_001)
-    assert (await newcomer).generation_id == generation + 1
-    assert (await world.heartbeat(absent, generation)).error_code == ErrorCode.UNKNOWN_MEMBER_ID
+    await world.pass_time(10_001)
+    assert (await newcomer).generation_id == 3
+    assert await world.heartbeat(absent, 2) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-async def test_zero_rebalance_timeout_does_not_spin_on_an_absent_static_member(world: World) -> None:
+async def test_zero_rebalance_timeout_does_not_spin_on_an_absent_static_member(
+    world: Coordinator,
+) -> None:
     await world.lead()
-    join = world.join(version=5, group_instance_id="i", rebalance_timeout_ms=0)
-    await settle()
-    world.pass_time(1)
-    member = (await join).member_id
+    member = await world.first(group_instance_id="i", rebalance_timeout_ms=0)
     assert (await world.sync(member, 1)).error_code == 0
     passer_by = (await world.join(version=4, rebalance_timeout_ms=0)).member_id
     joining = world.join(passer_by, version=4, rebalance_timeout_ms=0)
@@ -85,19 +77,16 @@ async def test_zero_rebalance_timeout_does_not_spin_on_an_absent_static_member(w
 
 
 async def test_nothing_is_due_at_the_end_of_the_sync_phase_once_the_last_member_has_its_assignment(
-    world: World,
+    world: Coordinator,
 ) -> None:
     await world.lead()
-    first = world.join(rebalance_timeout_ms=4_000)
-    await settle()
-    world.pass_time(1)
-    leader = (await first).member_id
+    leader = await world.first(rebalance_timeout_ms=4_000)
     second = world.join(rebalance_timeout_ms=4_000)
     await settle()
     rejoined = await world.join(leader, rebalance_timeout_ms=4_000)
     other, generation = (await second).member_id, rejoined.generation_id
     assert rejoined.leader == leader
-    deadlines = world.service._runtime._hosted[0].shard.deadlines
+    deadlines = world.hosted.shard.deadlines
     phase_end_ms = world.clock.now_ms + 4_000
     assert (await world.sync(leader, generation)).error_code == 0
     assert deadlines.next_deadline_ms() == phase_end_ms, "one may still be late"
@@ -105,7 +94,7 @@ async def test_nothing_is_due_at_the_end_of_the_sync_phase_once_the_last_member_
     assert present(deadlines.next_deadline_ms()) > phase_end_ms
 
 
-async def test_timers_do_not_spin_while_the_lease_has_lapsed(world: World) -> None:
+async def test_timers_do_not_spin_while_the_lease_has_lapsed(world: Coordinator) -> None:
     await world.lead()
     await world.beat("m", 0)
     ticks = 0
@@ -117,7 +106,7 @@ async def test_timers_do_not_spin_while_the_lease_has_lapsed(world: World) -> No
         tick()
 
     world.service._runtime.tick = counted  # type: ignore[method-assign]
-    world.lease.valid = False
+    world.lease.end_ms = None
     world.clock.now_ms += 100_000
     await world.service.start()
     await asyncio.wait([asyncio.ensure_future(asyncio.Event().wait())], timeout=0.05)
@@ -134,7 +123,9 @@ def test_deadline_that_is_moved_earlier_fires_earlier() -> None:
     assert deadlines.next_deadline_ms() is None
 
 
-async def test_member_whose_removal_cannot_be_written_is_removed_as_soon_as_it_can(world: World) -> None:
+async def test_member_whose_removal_cannot_be_written_is_removed_as_soon_as_it_can(
+    world: Coordinator,
+) -> None:
     await world.lead()
     for name in ("a", "b"):
         assert (await world.beat(name, 0)).error_code == 0
@@ -147,10 +138,8 @@ async def test_member_whose_removal_cannot_be_written_is_removed_as_soon_as_it_c
 
     world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     for _ in range(3):
-        world.pass_time(60_000)
-        await settle()
+        await world.pass_time(60_000)
     assert members() == {"a", "b"}
     world.writer.refuse = None
-    world.pass_time(2_000)
-    await settle()
+    await world.pass_time(2_000)
     assert members() == set()
