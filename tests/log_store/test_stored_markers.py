@@ -11,7 +11,7 @@ from pykraft.log_store.index_build import IndexBuild
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log.log import Log
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
-from tests.broker.logs.test_log_checkpoints import CONFIG, KEY, OLD_ID, fill, manager
+from tests.broker.log_managers import CONFIG, KEY, create, fill, started
 from tests.log_store.cleaned_logs import clean
 
 MARKER = Marker(COMMIT, 3)
@@ -33,10 +33,8 @@ def markers(log: Log) -> list[Marker]:
 
 async def stopped_in_order(disk: MemoryDisk) -> tuple[str, int]:
     """A log of three batches and a marker; its segment, and where the marker is."""
-    logs = manager(disk)
-    await logs.start()
-    (opened,) = await logs.open_or_create([(*KEY, OLD_ID, CONFIG)])
-    fill(opened.log, 3)
+    logs = await started(disk)
+    opened = await create(logs, 3)
     position = append_marker(opened.log)
     fill(opened.log, 2)
     await logs.stop(1, {KEY: 6})
@@ -62,8 +60,7 @@ async def test_start_sets_aside_a_log_with_a_rotten_marker() -> None:
         if name.endswith(".snapshot"):
             disk.remove(f"/d/t-0/{name}")
     disk.flip_bit(path, position + 68)
-    logs = manager(disk)
-    await logs.start()
+    logs = await started(disk)
     assert not logs.logs and "checksum" in logs.offline[KEY].reason
     assert "t-0.00000000-damaged" in disk.list("/d")
 

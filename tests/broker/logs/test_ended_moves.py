@@ -14,8 +14,9 @@ from pykraft.runtime.disk import Disk
 from tests.broker.crash import abandon
 from tests.broker.damage import read_all, values
 from tests.broker.data_cluster import TOPIC_ID, DataBroker, DataCluster, directory_id, make_batch
+from tests.broker.log_managers import KEY, started
 from tests.broker.logs.test_interrupted_moves import MARKED, RECORDED, move_until, start_without
-from tests.broker.logs.test_log_checkpoints import KEY, SlowDisk, manager
+from tests.broker.logs.test_log_checkpoints import SlowDisk
 from tests.broker.logs.test_log_moves import DIRS, alter, begin, directories_of, is_moved
 from tests.broker.logs.test_settling_moves import move
 from tests.waits import until
@@ -129,8 +130,7 @@ async def test_log_that_goes_back_before_its_first_move_has_settled_keeps_its_st
     """The way back begins when only the old directory has stored the start; then the process ends."""
     disk = SlowDisk(f"/b/{RECOVERY_POINT_CHECKPOINT}.new")
     with ThreadPoolExecutor(3) as executor:
-        logs = manager(disk, ("/a", "/b"), executor)
-        await logs.start()
+        logs = await started(disk, ("/a", "/b"), executor)
         old, new = await move(logs, lambda opened: opened.log.advance_log_start(9))
         settling = asyncio.create_task(logs.copies.delete_moved(old, new))
         await asyncio.to_thread(disk.is_writing.wait)
@@ -142,8 +142,7 @@ async def test_log_that_goes_back_before_its_first_move_has_settled_keeps_its_st
         await settling
         assert await going_back is not None
         abandon(logs)
-        again = manager(image, ("/a", "/b"), executor)
-        await again.start()
+        again = await started(image, ("/a", "/b"), executor)
         await again.opening.settle_copies(lambda opened: (True, opened.log_dir == "/b"))
         assert (again.logs[KEY].log_dir, again.logs[KEY].log.log_start_offset) == ("/b", 9)
         abandon(again)

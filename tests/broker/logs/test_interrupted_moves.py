@@ -11,8 +11,8 @@ from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.crash import EverythingIsLost, abandon
 from tests.broker.damage import read_all, values
 from tests.broker.data_cluster import DataBroker, DataCluster, directory_id, make_batch
-from tests.broker.logs.test_log_checkpoints import CONFIG, KEY, NEW_ID, OLD_ID, manager
-from tests.broker.logs.test_log_checkpoints import fill as fill_log
+from tests.broker.log_managers import KEY, NEW_ID, OLD_ID, create, started
+from tests.broker.log_managers import fill as fill_log
 from tests.broker.logs.test_log_moves import DIRS, alter, begin, directories_of, hold_back
 from tests.broker.logs.test_settling_moves import move
 from tests.waits import until
@@ -152,27 +152,24 @@ async def test_replica_whose_moved_log_is_damaged_does_not_take_the_old_one(
 async def test_topic_that_is_created_again_does_not_begin_with_what_was_moved(restarts: bool) -> None:
     """The new directory has failed before the old log was deleted."""
     disk = MemoryDisk()
-    logs = manager(disk, ("/a", "/b"))
-    await logs.start()
+    logs = await started(disk, ("/a", "/b"))
     old, new = await move(logs)
     if restarts:
         abandon(logs)
         disk.inject("make_dirs", errno.EIO, path_part="/b")
-        logs = manager(disk, ("/a", "/b"))
-        await logs.start()
+        logs = await started(disk, ("/a", "/b"))
         await logs.opening.settle_copies(lambda opened: (True, False))
     else:
         logs.failures.fail("/b", OSError(errno.EIO, "broken"))
         await logs.copies.delete_moved(old, new)
         await until(lambda: KEY in logs.unavailable)
     assert logs.table.moved_from == {(KEY, "/a")} and not logs.logs
-    (created,) = await logs.open_or_create([(*KEY, NEW_ID, CONFIG)])
+    created = await create(logs, topic_id=NEW_ID)
     assert created.log.directory == "/a/t-0" and created.log.log_end_offset == 0
     assert f"t-0.{OLD_ID.hex()}-stray" in disk.list("/a") and not logs.table.moved_from
     fill_log(created.log, 3)
     abandon(logs)
-    again = manager(disk, ("/a",))
-    await again.start()
+    again = await started(disk, ("/a",))
     assert (again.logs[KEY].topic_id, again.logs[KEY].log.log_end_offset) == (NEW_ID, 3)
     abandon(again)
 

@@ -13,8 +13,8 @@ from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.crash import EverythingIsLost, abandon
 from tests.broker.damage import read_all, values
 from tests.broker.data_cluster import TOPIC_ID, DataBroker, DataCluster
+from tests.broker.log_managers import KEY, NEW_ID, OLD_ID, create, fill, manager, started
 from tests.broker.logs.test_interrupted_moves import MARKED, RECORDED, SWAPPED, move_until, start_without
-from tests.broker.logs.test_log_checkpoints import CONFIG, KEY, NEW_ID, OLD_ID, fill, manager
 from tests.broker.logs.test_log_moves import DIRS, begin, directories_of, hold_back
 from tests.broker.logs.test_settling_moves import copy_to, create_filled, move
 from tests.narrowing import present
@@ -32,8 +32,7 @@ async def start_logs(
     """Start, perhaps ``without`` one of three directories; the controller knows the replica in ``known``."""
     if without:
         disk.inject("make_dirs", errno.EIO, path_part=without)
-    logs = manager(disk, ABC)
-    await logs.start()
+    logs = await started(disk, ABC)
     assert "".join(logs.dirs.offline) == without
     if settles:
         await logs.opening.settle_copies(lambda it: (it.topic_id == OLD_ID, it.log_dir == known))
@@ -119,14 +118,11 @@ async def test_marked_log_gives_way_to_no_stale_one_while_its_other_directory_do
 ) -> None:
     """The stale one is in /c, which comes back when /b, with the copy, does not work once."""
     disk = MemoryDisk()
-    stale = manager(disk, ("/c",))
-    await stale.start()
-    (opened,) = await stale.open_or_create([(*KEY, stale_id, CONFIG)])
-    fill(opened.log, 2)
+    stale = await started(disk, ("/c",))
+    await create(stale, 2, topic_id=stale_id)
     await stale.flush(KEY)
     abandon(stale)
-    logs = manager(disk, ("/a", "/b"))
-    await logs.start()
+    logs = await started(disk, ("/a", "/b"))
     await create_filled(logs)
     await copy_to(logs, "/b", "1" * 32)
     assert end_and_abandon(logs) == ("/a", 20)
@@ -306,14 +302,11 @@ async def test_log_whose_directory_fails_before_copies_are_settled_is_passed_ove
     """Another outdated log, and a marked one whose other directory does not work, are left."""
     disk = MemoryDisk()
     for path in ("/c", "/d"):
-        logs = manager(disk, (path,))
-        await logs.start()
-        (opened,) = await logs.open_or_create([(*KEY, OLD_ID, CONFIG)])
-        fill(opened.log, 2)
+        logs = await started(disk, (path,))
+        await create(logs, 2)
         await logs.flush(KEY)
         abandon(logs)
-    logs = manager(disk, ("/a", "/b"))
-    await logs.start()
+    logs = await started(disk, ("/a", "/b"))
     await create_filled(logs)
     await copy_to(logs, "/b", "1" * 32)
     abandon(logs)

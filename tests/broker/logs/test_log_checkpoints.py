@@ -3,18 +3,14 @@
 import asyncio
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from pykraft.broker.logs.log_config import build_log_config
-from pykraft.broker.logs.log_dirs import LogDirs
 from pykraft.broker.logs.log_manager import LogManager
-from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
-from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.checkpoint import (
     LOG_START_OFFSET_CHECKPOINT,
     RECOVERY_POINT_CHECKPOINT,
@@ -23,40 +19,19 @@ from pykraft.log_store.checkpoint import (
     write_offset_checkpoint,
 )
 from pykraft.log_store.interface import CorruptLogError
-from pykraft.log_store.log.log import Log
-from pykraft.runtime.clock import SystemClock
-from pykraft.runtime.disk import Disk
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import Workers
 from tests.broker.crash import EverythingIsLost, abandon
-from tests.unexpected import unexpected
+from tests.broker.log_managers import CONFIG, KEY, NEW_ID, OLD_ID, create, fill, started
+from tests.waits import settle
 
-CONFIG = build_log_config({}, {})
-OLD_ID, NEW_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
-KEY, OTHER = ("t", 0), ("other", 0)
-
-
-def manager(disk: Disk, dirs: tuple[str, ...] = ("/d",), executor: Executor | None = None) -> LogManager:
-    def damage(key: tuple[str, int]) -> None:
-        raise AssertionError(f"{key} is damaged")
-
-    log_dirs = LogDirs(dirs, {path: Uuid(path.encode().ljust(16, b"/")) for path in dirs})
-    return LogManager(disk, log_dirs, CONFIG, SystemClock(), Workers(executor), unexpected, damage)
-
-
-def fill(log: Log, count: int, records: int = 1) -> None:
-    for _ in range(count):
-        data = bytearray(encode_batch([RecordInput(None, b"v" * 50, (), 1)] * records))
-        assign_offset(data, 0, log.log_end_offset, 3)
-        log.append(data, [read_header(data)], now_ms=0)
+OTHER = ("other", 0)
 
 
 async def with_old_topic(disk: MemoryDisk) -> LogManager:
     """A topic of 100 records: all flushed and committed, half of them deleted; checkpoints are written."""
-    logs = manager(disk)
-    await logs.start()
-    (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
-    fill(opened.log, 100)
+    logs = await started(disk)
+    opened = await create(logs, 100)
     opened.log.advance_log_start(50)
     await logs.flush(KEY)
     await logs.checkpoints.write({KEY: 90})
@@ -69,16 +44,30 @@ def stored(disk: MemoryDisk) -> dict[str, int]:
     return {name: offset for name, offset in found.items() if offset is not None}
 
 
+@contextmanager
+def slow_disk(executor: Executor) -> Iterator[None]:
+    """What is written meanwhile is written only after the block."""
+    gate = threading.Event()
+    executor.submit(gate.wait)
+    try:
+        yield
+    finally:
+        gate.set()
+
+
+async def after_power_loss(disk: MemoryDisk) -> LogManager:
+    disk.crash(random.Random(0))
+    return await started(disk)
+
+
 async def test_recreated_topic_does_not_inherit_checkpoints_of_its_namesake() -> None:
     disk = MemoryDisk()
     logs = await with_old_topic(disk)
     assert len(stored(disk)) == 3
     await logs.delete([KEY])
-    (opened,) = await logs.open_or_create([("t", 0, NEW_ID, CONFIG)])
-    fill(opened.log, 120)
+    await create(logs, 120, topic_id=NEW_ID)
     abandon(logs)  # kill -9 before the next checkpoint
-    again = manager(disk)
-    await again.start()
+    again = await started(disk)
     reopened = again.logs[KEY]
     assert (reopened.log.log_start_offset, reopened.log.log_end_offset) == (0, 120)
     assert reopened.high_watermark == 0
@@ -90,13 +79,10 @@ async def test_namesake_deleted_before_a_restart_leaves_no_checkpoint() -> None:
     logs = await with_old_topic(disk)
     await logs.delete([KEY])
     abandon(logs)
-    again = manager(disk)
-    await again.start()
-    (opened,) = await again.open_or_create([("t", 0, NEW_ID, CONFIG)])
-    fill(opened.log, 120)
+    again = await started(disk)
+    await create(again, 120, topic_id=NEW_ID)
     abandon(again)
-    third = manager(disk)
-    await third.start()
+    third = await started(disk)
     assert third.logs[KEY].high_watermark == 0
     assert third.logs[KEY].log.log_start_offset == 0
     assert third.logs[KEY].log.recovery_report.scanned_batches == 120
@@ -107,9 +93,8 @@ async def test_wiped_partition_directory_does_not_inherit_its_own_checkpoints() 
     logs = await with_old_topic(disk)
     abandon(logs)
     disk.remove_tree("/d/t-0")
-    again = manager(disk)
-    await again.start()
-    (opened,) = await again.open_or_create([("t", 0, OLD_ID, CONFIG)])
+    again = await started(disk)
+    opened = await create(again)
     assert (opened.log.log_start_offset, opened.high_watermark) == (0, 0)
     assert not stored(disk)
 
@@ -117,10 +102,8 @@ async def test_wiped_partition_directory_does_not_inherit_its_own_checkpoints() 
 async def test_high_watermarks_being_written_do_not_reach_a_new_namesake() -> None:
     disk = MemoryDisk()
     with ThreadPoolExecutor(1) as executor:
-        logs = manager(disk, executor=executor)
-        await logs.start()
-        (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
-        fill(opened.log, 100)
+        logs = await started(disk, executor=executor)
+        await create(logs, 100)
         writing = asyncio.create_task(logs.checkpoints.write({KEY: 90}))
         recreating = asyncio.create_task(logs.open_or_create([("t", 0, NEW_ID, CONFIG)]))
         await asyncio.gather(writing, recreating)
@@ -132,16 +115,13 @@ async def test_high_watermarks_being_written_do_not_reach_a_new_namesake() -> No
 
 async def test_recovery_point_above_the_recovered_log_is_lowered_before_anything_is_appended() -> None:
     disk = MemoryDisk()
-    logs = manager(disk)
-    await logs.start()
-    (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
-    fill(opened.log, 100)
+    logs = await started(disk)
+    opened = await create(logs, 100)
     await logs.flush(KEY)
     await logs.checkpoints.write({KEY: 90})
     opened.log.truncate_to(60)
     abandon(logs)  # kill -9 between the truncation and its checkpoint
-    again = manager(disk)
-    await again.start()
+    again = await started(disk)
     fill(again.logs[KEY].log, 60)
     assert stored(disk)[RECOVERY_POINT_CHECKPOINT] == 60
     abandon(again)
@@ -154,13 +134,10 @@ async def test_of_a_partition_in_two_directories_the_one_that_the_controller_kno
     """If it knows none, the one with more records. The other is set aside, whole."""
     disk = MemoryDisk()
     for path, count in (("/a", 3), ("/b", 4)):
-        logs = manager(disk, (path,))
-        await logs.start()
-        (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
-        fill(opened.log, count)
+        logs = await started(disk, (path,))
+        await create(logs, count)
         await logs.stop(1, {})
-    both = manager(disk, ("/a", "/b"))
-    await both.start()
+    both = await started(disk, ("/a", "/b"))
     await both.opening.settle_copies(lambda it: (True, it.log_dir == assigned))
     assert both.logs[KEY].log_dir == kept
     other = "/b" if kept == "/a" else "/a"
@@ -168,37 +145,29 @@ async def test_of_a_partition_in_two_directories_the_one_that_the_controller_kno
     (stray,) = [name for name in disk.list(other) if name.endswith("-stray")]
     assert f"{0:020}.log" in disk.list(f"{other}/{stray}")
     await both.stop(2, {})
-    again = manager(disk, ("/a", "/b"))
-    await again.start()
+    again = await started(disk, ("/a", "/b"))
     assert again.logs[KEY].log_dir == kept and again.logs[KEY].log.log_end_offset in (3, 4)
 
 
 async def test_killed_broker_finds_its_log_start_and_high_watermark_again() -> None:
     disk = MemoryDisk()
     abandon(await with_old_topic(disk))
-    again = manager(disk)
-    await again.start()
+    again = await started(disk)
     assert (again.logs[KEY].log.log_start_offset, again.logs[KEY].high_watermark) == (50, 90)
 
 
 async def test_log_starts_being_written_do_not_outlive_a_truncation() -> None:
     disk = MemoryDisk()
-    gate = threading.Event()
     with ThreadPoolExecutor(1) as executor:
-        logs = manager(disk, executor=executor)
-        await logs.start()
-        (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
-        fill(opened.log, 100)
-        executor.submit(gate.wait)  # the disk is slow
-        storing = asyncio.create_task(logs.checkpoints.store_log_starts([KEY]))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        opened.log.truncate_fully_and_start_at(500)  # its leader starts there
-        gate.set()
+        logs = await started(disk, executor=executor)
+        log = (await create(logs, 100)).log
+        with slow_disk(executor):
+            storing = asyncio.create_task(logs.checkpoints.store_log_starts([KEY]))
+            await settle(2)
+            log.truncate_fully_and_start_at(500)  # its leader starts there
         await storing
         abandon(logs)  # kill -9 before the next checkpoint
-    again = manager(disk)
-    await again.start()
+    again = await started(disk)
     assert not again.offline
     assert again.logs[KEY].log.log_end_offset == 500
 
@@ -206,23 +175,16 @@ async def test_log_starts_being_written_do_not_outlive_a_truncation() -> None:
 async def test_log_starts_that_wait_to_be_written_do_not_outlive_a_truncation() -> None:
     """Two moves are stored one after the other; the log begins anew before the turn of the second."""
     disk = MemoryDisk()
-    gate = threading.Event()
     with ThreadPoolExecutor(1) as executor:
-        logs = manager(disk, executor=executor)
-        await logs.start()
-        (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
-        fill(opened.log, 100)
-        executor.submit(gate.wait)  # the disk is slow
-        storing = [asyncio.create_task(logs.checkpoints.store_log_starts([KEY])) for _ in range(2)]
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        opened.log.truncate_fully_and_start_at(500)  # its leader starts there
-        gate.set()
+        logs = await started(disk, executor=executor)
+        log = (await create(logs, 100)).log
+        with slow_disk(executor):
+            storing = [asyncio.create_task(logs.checkpoints.store_log_starts([KEY])) for _ in range(2)]
+            await settle(2)
+            log.truncate_fully_and_start_at(500)  # its leader starts there
         await asyncio.gather(*storing)
         abandon(logs)
-    disk.crash(random.Random(0))
-    again = manager(disk)
-    await again.start()
+    again = await after_power_loss(disk)
     assert not again.offline
     assert again.logs[KEY].log.log_start_offset == 500
 
@@ -230,34 +192,26 @@ async def test_log_starts_that_wait_to_be_written_do_not_outlive_a_truncation() 
 @pytest.mark.parametrize("end_offset", [80, 50])
 async def test_stored_log_start_outlives_a_cut_above_or_at_it(end_offset: int) -> None:
     disk = MemoryDisk()
-    gate = threading.Event()
     with ThreadPoolExecutor(1) as executor:
-        logs = manager(disk, executor=executor)
-        await logs.start()
-        (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
-        fill(opened.log, 100)
-        opened.log.advance_log_start(50)
+        logs = await started(disk, executor=executor)
+        log = (await create(logs, 100)).log
+        log.advance_log_start(50)
         await logs.checkpoints.store_log_starts([KEY])
-        assert opened.log.stored_log_start_offset == 50
-        executor.submit(gate.wait)  # the disk is slow
-        storing = asyncio.create_task(logs.checkpoints.store_log_starts([KEY]))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        opened.log.truncate_to(end_offset)  # another leader wrote other records there
-        gate.set()
+        assert log.stored_log_start_offset == 50
+        with slow_disk(executor):
+            storing = asyncio.create_task(logs.checkpoints.store_log_starts([KEY]))
+            await settle(2)
+            log.truncate_to(end_offset)  # another leader wrote other records there
         await storing
         abandon(logs)
-    disk.crash(random.Random(0))
-    again = manager(disk)
-    await again.start()
+    again = await after_power_loss(disk)
     assert again.logs[KEY].log.log_start_offset == 50
 
 
 async def test_deleted_records_do_not_return_when_a_log_is_cut_in_the_batch_of_its_start() -> None:
     disk = MemoryDisk()
-    logs = manager(disk)
-    await logs.start()
-    (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
+    logs = await started(disk)
+    opened = await create(logs)
     log = opened.log
     fill(log, 50)
     fill(log, 1, records=3)
@@ -266,33 +220,26 @@ async def test_deleted_records_do_not_return_when_a_log_is_cut_in_the_batch_of_i
     log.truncate_to(51)  # the whole batch goes
     assert log.log_start_offset == log.log_end_offset == 50
     abandon(logs)
-    again = manager(disk)
-    await again.start()
+    again = await started(disk)
     assert again.logs[KEY].log.log_start_offset == 50
 
 
 async def test_log_start_counts_as_stored_only_once_its_file_is_durable() -> None:
     disk = MemoryDisk()
-    gate = threading.Event()
     with ThreadPoolExecutor(1) as executor:
-        logs = manager(disk, executor=executor)
-        await logs.start()
-        (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
-        fill(opened.log, 100)
-        opened.log.advance_log_start(50)
-        executor.submit(gate.wait)  # the disk is slow
-        storing = asyncio.create_task(logs.checkpoints.store_log_starts([KEY]))
-        await asyncio.sleep(0)
-        assert opened.log.stored_log_start_offset == 0
-        gate.set()
-        while opened.log.stored_log_start_offset == 0:
+        logs = await started(disk, executor=executor)
+        log = (await create(logs, 100)).log
+        log.advance_log_start(50)
+        with slow_disk(executor):
+            storing = asyncio.create_task(logs.checkpoints.store_log_starts([KEY]))
+            await asyncio.sleep(0)
+            assert log.stored_log_start_offset == 0
+        while log.stored_log_start_offset == 0:
             assert not storing.done()
             await asyncio.sleep(0)
         await storing
         abandon(logs)
-    disk.crash(random.Random(0))
-    again = manager(disk)
-    await again.start()
+    again = await after_power_loss(disk)
     assert again.logs[KEY].log.log_start_offset == 50
 
 
@@ -306,27 +253,22 @@ async def test_log_start_that_a_killed_process_was_writing_is_durable_once_it_is
     written.append(other.read(path))
     written.flush()
     disk.rename(f"{path}.tmp", path)  # and no flush of the directory
-    again = manager(disk)
-    await again.start()
+    again = await started(disk)
     assert again.logs[KEY].log.stored_log_start_offset == 70
     abandon(again)
     disk.crash(EverythingIsLost())
-    last = manager(disk)
-    await last.start()
+    last = await started(disk)
     assert last.logs[KEY].log.log_start_offset == 70
 
 
 async def test_stored_log_start_does_not_outlive_a_truncation() -> None:
     disk = MemoryDisk()
-    logs = manager(disk)
-    await logs.start()
-    (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
-    fill(opened.log, 100)
+    logs = await started(disk)
+    opened = await create(logs, 100)
     await logs.checkpoints.write({KEY: 90})
     opened.log.truncate_fully_and_start_at(500)  # its leader starts there
     abandon(logs)  # kill -9 before the next checkpoint
-    again = manager(disk)
-    await again.start()
+    again = await started(disk)
     assert not again.offline
     assert again.logs[KEY].log.log_end_offset == 500
 
@@ -373,21 +315,18 @@ class SlowDisk(MemoryDisk):
 async def test_high_watermarks_waiting_for_another_directory_do_not_reach_a_new_namesake() -> None:
     disk = SlowDisk(f"/d/{REPLICATION_OFFSET_CHECKPOINT}.new")
     with ThreadPoolExecutor(2) as executor:
-        logs = manager(disk, ("/d", "/e"), executor)
-        await logs.start()
+        logs = await started(disk, ("/d", "/e"), executor)
         await logs.open_or_create([(*OTHER, OLD_ID, CONFIG)])
-        (opened,) = await logs.open_or_create([(*KEY, OLD_ID, CONFIG)])
+        opened = await create(logs)
         assert opened.log_dir == "/e"
         fill(opened.log, 100)
         writing = asyncio.create_task(logs.checkpoints.write_high_watermarks({OTHER: 0, KEY: 90}))
         await asyncio.to_thread(disk.is_writing.wait)
-        (opened,) = await logs.open_or_create([(*KEY, NEW_ID, CONFIG)])
-        fill(opened.log, 100)
+        opened = await create(logs, 100, topic_id=NEW_ID)
         disk.gate.set()
         await writing
         abandon(logs)  # kill -9 before the next checkpoint
-    again = manager(disk, ("/d", "/e"))
-    await again.start()
+    again = await started(disk, ("/d", "/e"))
     assert again.logs[KEY].topic_id == NEW_ID
     assert again.logs[KEY].high_watermark == 0
 
@@ -404,11 +343,9 @@ async def test_recovery_points_being_written_do_not_outlive_a_truncation(
     disk = SlowDisk(f"/d/{RECOVERY_POINT_CHECKPOINT}.new")
     disk.gate.set()
     with ThreadPoolExecutor(1) as executor:
-        logs = manager(disk, executor=executor)
-        await logs.start()
+        logs = await started(disk, executor=executor)
         for key, count in ((OTHER, 10), (KEY, 50)):
-            (opened,) = await logs.open_or_create([(*key, OLD_ID, CONFIG)])
-            fill(opened.log, count)
+            opened = await create(logs, count, key)
             await logs.flush(key)
         files = logs.checkpoints.files["/d"]
         await files.write_recovery_points()
@@ -432,9 +369,7 @@ async def test_recovery_points_being_written_do_not_outlive_a_truncation(
         assert stored(disk)[RECOVERY_POINT_CHECKPOINT] == kept
         assert files._stored[RECOVERY_POINT_CHECKPOINT].get(OTHER) == (None if is_forgetting else 10)
         abandon(logs)
-    disk.crash(random.Random(0))
-    again = manager(disk)
-    await again.start()
+    again = await after_power_loss(disk)
     assert not again.offline and again.logs[KEY].log.log_end_offset >= 60
 
 
@@ -456,10 +391,8 @@ async def test_write_whose_caller_was_cancelled_does_not_replace_a_later_one() -
 @pytest.mark.parametrize("name", ["write_recovery_points", "write_log_starts"])
 async def test_log_deleted_while_offsets_are_written_leaves_its_namesake_none(name: str) -> None:
     disk, executor = MemoryDisk(), AtOnce()
-    logs = manager(disk, executor=executor)
-    await logs.start()
-    (opened,) = await logs.open_or_create([(*KEY, OLD_ID, CONFIG)])
-    fill(opened.log, 100)
+    logs = await started(disk, executor=executor)
+    opened = await create(logs, 100)
     opened.log.advance_log_start(50)
     await logs.flush(KEY)
     executor.is_holding = True
@@ -479,9 +412,8 @@ async def test_log_deleted_while_offsets_are_written_leaves_its_namesake_none(na
 @pytest.mark.parametrize("is_clean", [True, False])
 async def test_log_found_damaged_right_before_the_stop_is_damaged_at_the_next_start(is_clean: bool) -> None:
     disk = MemoryDisk()
-    logs = manager(disk)
-    await logs.start()
-    (opened,) = await logs.open_or_create([("t", 0, OLD_ID, CONFIG)])
+    logs = await started(disk)
+    opened = await create(logs)
     for _ in range(3):
         fill(opened.log, 10)
         opened.log.roll(0)
@@ -497,6 +429,5 @@ async def test_log_found_damaged_right_before_the_stop_is_damaged_at_the_next_st
     else:
         await logs.checkpoints.write({})
         abandon(logs)  # kill -9
-    again = manager(disk)
-    await again.start()
+    again = await started(disk)
     assert KEY in again.offline and KEY not in again.logs

@@ -25,6 +25,7 @@ from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import TaskSupervisor, Workers
 from tests.broker.crash import abandon
 from tests.broker.data_cluster import DataCluster
+from tests.broker.log_managers import started
 from tests.unexpected import unexpected
 from tests.waits import until
 
@@ -36,10 +37,6 @@ COMPACT = LogConfig(
 SEGMENTS = ((0, 1, 3), (5,), (), (12, 14, 15), (16, 17))
 """The batches that Kafka left of segments that began at 0, 4, 8, 12 and 16."""
 LEFT = [offset for segment in SEGMENTS for offset in segment]
-
-
-def manager(disk: MemoryDisk, config: LogConfig = COMPACT) -> LogManager:
-    return LogManager(disk, ("/d",), config, SystemClock(), Workers(), unexpected, lambda key: None)
 
 
 def encoded(offset: int, epoch: int = 3, **producer: int) -> bytes:
@@ -100,15 +97,15 @@ async def test_first_start_accepts_every_gap_and_drops_nothing(is_clean: bool, r
     write_as_kafka(disk, recovery_point=18 if is_clean else recovery_point)
     if is_clean:
         disk.write_atomic("/d/.kafka_cleanshutdown", b'{"version":0,"brokerEpoch":5}')
-    logs = manager(disk)
-    await logs.start()
+    logs = await started(disk, default_config=COMPACT)
     assert not logs.offline and offsets_in(logs) == LEFT
     assert logs.logs[KEY].log.segment_base_offsets == (0, 4, 8, 12, 16)
     assert read_offset_checkpoint(disk, GAPS) == {KEY: 18}
     abandon(logs)
     disk.crash(random.Random(1))
-    again = manager(disk, LogConfig())  # before the metadata tell that the topic is compacted
-    await again.start()
+    again = await started(
+        disk, default_config=LogConfig()
+    )  # before the metadata tell that the topic is compacted
     assert not again.offline and offsets_in(again) == LEFT
     abandon(again)
 
@@ -120,8 +117,7 @@ async def test_a_replacement_that_kafka_did_not_finish_is_finished() -> None:
         disk.write_atomic(f"/d/t-0/{name}", encoded(3) + encoded(5) if "swap" in name else b"")
     disk.remove(f"/d/t-0/{0:020d}.log")  # was renamed, and so removed by a start
     disk.remove(f"/d/t-0/{12:020d}.log.cleaned")
-    logs = manager(disk)
-    await logs.start()
+    logs = await started(disk, default_config=COMPACT)
     assert offsets_in(logs) == [3, 5, *LEFT[4:]]
     assert logs.logs[KEY].log.segment_base_offsets == (0, 8, 12, 16)
     names = disk.list("/d/t-0")
@@ -132,24 +128,21 @@ async def test_a_replacement_that_kafka_did_not_finish_is_finished() -> None:
 async def test_gap_above_what_was_there_at_the_first_start_is_damage() -> None:
     disk = MemoryDisk()
     write_as_kafka(disk)
-    logs = manager(disk)
-    await logs.start()
+    logs = await started(disk, default_config=COMPACT)
     log = logs.logs[KEY].log
     for offset in range(18, 24):
         log.roll(0)
         append(log, offset)
     await logs.stop(1, {KEY: 24})
     disk.remove(f"/d/t-0/{20:020d}.log")
-    again = manager(disk)
-    await again.start()
+    again = await started(disk, default_config=COMPACT)
     assert list(again.offline) == [KEY]
 
 
 async def test_a_round_fills_all_gaps_and_ends_the_tolerance() -> None:
     disk = MemoryDisk()
     write_as_kafka(disk)
-    logs = manager(disk)
-    await logs.start()
+    logs = await started(disk, default_config=COMPACT)
     log = logs.logs[KEY].log
     await compact(logs)
     assert read_offset_checkpoint(disk, GAPS) == {KEY: 18}  # the newest segment may have gaps, too
@@ -163,16 +156,14 @@ async def test_a_round_fills_all_gaps_and_ends_the_tolerance() -> None:
     append(log, 19)
     await logs.stop(1, {KEY: 20})
     disk.remove(f"/d/t-0/{18:020d}.log")
-    again = manager(disk)
-    await again.start()
+    again = await started(disk, default_config=COMPACT)
     assert list(again.offline) == [KEY]
 
 
 async def test_a_truncation_lowers_how_far_gaps_are_accepted() -> None:
     disk = MemoryDisk()
     write_as_kafka(disk)
-    logs = manager(disk)
-    await logs.start()
+    logs = await started(disk, default_config=COMPACT)
     logs.logs[KEY].log.truncate_to(15)
     assert read_offset_checkpoint(disk, GAPS) == {KEY: 15}
     await logs.delete([KEY])
@@ -184,8 +175,7 @@ async def test_a_truncation_lowers_how_far_gaps_are_accepted() -> None:
 
 async def test_a_log_created_here_has_no_gaps_to_accept() -> None:
     disk = MemoryDisk()
-    logs = manager(disk)
-    await logs.start()
+    logs = await started(disk, default_config=COMPACT)
     assert read_offset_checkpoint(disk, GAPS) == {} and disk.exists(GAPS)
     (opened,) = await logs.open_or_create([("t", 0, Uuid(b"a" * 16), COMPACT)])
     for offset in range(3):
@@ -193,8 +183,7 @@ async def test_a_log_created_here_has_no_gaps_to_accept() -> None:
         opened.log.roll(0)
     await logs.stop(1, {KEY: 3})
     disk.remove(f"/d/t-0/{1:020d}.log")
-    again = manager(disk)
-    await again.start()
+    again = await started(disk, default_config=COMPACT)
     assert list(again.offline) == [KEY]
 
 
@@ -203,8 +192,7 @@ async def test_unreadable_tolerance_costs_no_log(content: bytes) -> None:
     disk = MemoryDisk()
     write_as_kafka(disk)
     disk.write_atomic(GAPS, content)
-    logs = manager(disk)
-    await logs.start()
+    logs = await started(disk, default_config=COMPACT)
     assert not logs.offline and offsets_in(logs) == LEFT
     assert read_offset_checkpoint(disk, GAPS) == {KEY: 18}
     abandon(logs)
@@ -213,8 +201,7 @@ async def test_unreadable_tolerance_costs_no_log(content: bytes) -> None:
 async def test_producers_whose_batches_may_have_gone_are_not_expected_at_zero() -> None:
     disk = MemoryDisk()
     write_as_kafka(disk)
-    logs = manager(disk)
-    await logs.start()
+    logs = await started(disk, default_config=COMPACT)
     header = read_header(encoded(18, producer_id=7, producer_epoch=0, base_sequence=57))
     assert logs.logs[KEY].producers.check(header) is None
     abandon(logs)

@@ -20,7 +20,7 @@ from pykraft.log_store import checkpoint
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import STEPS_PER_TURN, TaskSupervisor, Workers
 from tests.broker.data_cluster import DataPlaneTools
-from tests.broker.logs.test_log_checkpoints import CONFIG, OLD_ID, manager
+from tests.broker.log_managers import CONFIG, OLD_ID, manager
 from tests.unexpected import unexpected
 
 LOGS = 3_000

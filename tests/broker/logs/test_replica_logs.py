@@ -13,83 +13,45 @@ import pytest
 
 from pykraft.broker.logs import log_opening, offline_logs
 from pykraft.broker.logs.log_config import build_log_config
-from pykraft.broker.logs.log_manager import LogManager
 from pykraft.kafka_protocol.errors import ErrorCode
-from pykraft.kafka_protocol.ids import Uuid
-from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
-from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.checkpoint import read_offset_checkpoint
 from pykraft.log_store.interface import CorruptLogError
-from pykraft.log_store.log.log import Log
-from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
-from pykraft.runtime.tasks import Workers
 from tests.broker.crash import abandon
 from tests.broker.data_cluster import DataCluster, make_batch, running_cluster
+from tests.broker.log_managers import CONFIG, KEY, NEW_ID, OLD_ID, create, fill, started
 
 T = TypeVar("T")
-CONFIG = build_log_config({}, {})
-ID, OTHER_ID = Uuid(b"a" * 16), Uuid(b"b" * 16)
-
-
-def manager(disk: Disk, faults: list[str] | None = None, dirs: tuple[str, ...] = ("/d",)) -> LogManager:
-    seen = faults if faults is not None else []
-
-    def fault(error: BaseException) -> None:
-        seen.append(str(error))
-
-    return LogManager(
-        disk,
-        dirs,
-        CONFIG,
-        SystemClock(),
-        Workers(),
-        fault,
-        lambda key: seen.append("{}-{}".format(*key)),
-    )
-
-
-def fill(log: Log, count: int) -> None:
-    for _ in range(count):
-        data = bytearray(encode_batch([RecordInput(None, b"v" * 50, (), 1)]))
-        assign_offset(data, 0, log.log_end_offset, 3)
-        log.append(data, [read_header(data)], now_ms=0)
 
 
 async def test_clean_stop_is_distinguished_from_a_crash() -> None:
     disk = MemoryDisk()
-    logs = manager(disk)
-    await logs.start()
+    logs = await started(disk)
     assert logs.previous_broker_epoch is None
-    (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
-    fill(opened.log, 5)
-    await logs.stop(77, {("t", 0): 4})
+    await create(logs, 5)
+    await logs.stop(77, {KEY: 4})
     disk.crash(random.Random(1))
-    again = manager(disk)
-    await again.start()
+    again = await started(disk)
     assert again.previous_broker_epoch == 77
-    reopened = again.logs[("t", 0)]
-    assert (reopened.log.log_end_offset, reopened.high_watermark, reopened.topic_id) == (5, 4, ID)
+    reopened = again.logs[KEY]
+    assert (reopened.log.log_end_offset, reopened.high_watermark, reopened.topic_id) == (5, 4, OLD_ID)
     assert not reopened.log.recovery_report.scanned_batches
     abandon(again)
-    third = manager(disk)
-    await third.start()
+    third = await started(disk)
     assert third.previous_broker_epoch is None
-    assert third.logs[("t", 0)].log.log_end_offset == 5
+    assert third.logs[KEY].log.log_end_offset == 5
 
 
 async def test_files_of_a_deleted_log_are_closed_without_a_garbage_collection() -> None:
     """The system gives the room of a removed file back when it is closed."""
-    logs = manager(MemoryDisk())
-    await logs.start()
-    (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
-    fill(opened.log, 5)
+    logs = await started(MemoryDisk())
+    opened = await create(logs, 5)
     log = weakref.ref(opened.log)
     del opened
     gc.disable()
     try:
-        await logs.delete([("t", 0)])
+        await logs.delete([KEY])
         async with asyncio.timeout(20):
             while log() is not None:  # the worker thread may not have dropped its job yet
                 await asyncio.sleep(0.001)
@@ -99,43 +61,42 @@ async def test_files_of_a_deleted_log_are_closed_without_a_garbage_collection() 
 
 async def test_damage_in_the_flushed_part_costs_one_log_and_is_reported_with_its_place() -> None:
     disk = MemoryDisk()
-    logs = manager(disk)
-    await logs.start()
+    logs = await started(disk)
     config = build_log_config({"segment.bytes": str(1 << 20)}, {})
-    opened, other = await logs.open_or_create([("t", 0, ID, config), ("u", 0, OTHER_ID, config)])
+    opened, other = await logs.open_or_create([("t", 0, OLD_ID, config), ("u", 0, NEW_ID, config)])
     opened.log.config = dataclasses.replace(config, segment_bytes=300)
     fill(opened.log, 12)
     fill(other.log, 3)
     abandon(logs)
     disk.flip_bit("/d/t-0/00000000000000000000.log", 70)
     held = sorted(disk.list("/d/t-0"))
-    again = manager(disk)
-    await again.start()
-    offline = again.offline["t", 0]
+    again = await started(disk)
+    offline = again.offline[KEY]
     assert "00000000000000000000.log is corrupt at position 0: CRC does not match" in offline.reason
-    assert offline.topic_id == ID and offline.directory == "/d/t-0.00000000-damaged"
+    assert offline.topic_id == OLD_ID and offline.directory == "/d/t-0.00000000-damaged"
     assert set(held) <= set(disk.list(offline.directory))
     assert list(again.logs) == [("u", 0)] and again.logs["u", 0].log.log_end_offset == 3
-    third = manager(disk)
-    await third.start()
-    assert third.offline["t", 0].directory == offline.directory, "the replica has not started over yet"
-    await third.open_or_create([("t", 0, ID, config)])
+    third = await started(disk)
+    assert third.offline[KEY].directory == offline.directory, "the replica has not started over yet"
+    await third.open_or_create([("t", 0, OLD_ID, config)])
     await third.stop(1, {})
-    fourth = manager(disk)
-    await fourth.start()
-    assert not fourth.offline and ("t", 0) in fourth.logs
+    fourth = await started(disk)
+    assert not fourth.offline and KEY in fourth.logs
 
 
 async def test_failure_to_set_a_damaged_log_aside_is_reported_although_no_task_waits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     faults: list[str] = []
-    logs = manager(MemoryDisk(), faults)
-    await logs.start()
-    (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+    logs = await started(
+        MemoryDisk(),
+        on_fatal=lambda error: faults.append(str(error)),
+        on_damage=lambda key: faults.append("{}-{}".format(*key)),
+    )
+    opened = await create(logs)
     logs.damaged.report(opened.log, CorruptLogError("/d/t-0", 0, "a hole"))
     monkeypatch.setattr(offline_logs, "set_aside", None)
-    waiting = asyncio.ensure_future(logs.damaged.set_aside(("t", 0)))
+    waiting = asyncio.ensure_future(logs.damaged.set_aside(KEY))
     await asyncio.sleep(0)
     waiting.cancel()
     while len(faults) < 2:
@@ -146,31 +107,27 @@ async def test_failure_to_set_a_damaged_log_aside_is_reported_although_no_task_w
 async def test_directory_without_a_topic_id_is_damage_only_if_it_has_a_log() -> None:
     disk = MemoryDisk()
     disk.make_dirs("/d/t-0")
-    logs = manager(disk)
-    await logs.start()
+    logs = await started(disk)
     assert not disk.exists("/d/t-0") and not logs.logs
-    await logs.open_or_create([("t", 0, ID, CONFIG)])
+    await create(logs)
     abandon(logs)
     disk.remove("/d/t-0/partition.metadata")
-    again = manager(disk)
-    await again.start()
-    assert "partition.metadata is corrupt at position 0: is missing" in again.offline["t", 0].reason
+    again = await started(disk)
+    assert "partition.metadata is corrupt at position 0: is missing" in again.offline[KEY].reason
     assert disk.exists("/d/t-0.00000000-damaged/00000000000000000000.log")
 
 
 async def test_topic_of_the_same_name_gets_a_new_log() -> None:
     disk = MemoryDisk()
-    logs = manager(disk)
-    await logs.start()
-    (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
-    fill(opened.log, 3)
-    (same,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
+    logs = await started(disk)
+    opened = await create(logs, 3)
+    same = await create(logs)
     assert same is opened
-    (new,) = await logs.open_or_create([("t", 0, OTHER_ID, CONFIG)])
+    new = await create(logs, topic_id=NEW_ID)
     assert new.log.log_end_offset == 0
-    await logs.set_aside([("t", 0)])
+    await logs.set_aside([KEY])
     assert [name for name in disk.list("/d") if name.endswith("-stray")]
-    await manager(disk).start()
+    await started(disk)
 
 
 async def test_log_is_not_created_while_a_stray_log_of_its_name_exists() -> None:
@@ -202,36 +159,31 @@ async def test_log_is_not_created_while_a_stray_log_of_its_name_exists() -> None
 
 
 async def test_new_logs_are_created_in_the_emptiest_directory() -> None:
-    logs = manager(MemoryDisk(), dirs=("/a", "/b"))
-    await logs.start()
-    opened = await logs.open_or_create([("t", index, ID, CONFIG) for index in range(4)])
+    logs = await started(MemoryDisk(), dirs=("/a", "/b"))
+    opened = await logs.open_or_create([("t", index, OLD_ID, CONFIG) for index in range(4)])
     assert [one.log_dir for one in opened] == ["/a", "/b", "/a", "/b"]
 
 
 async def test_truncation_lowers_the_stored_recovery_point_at_once() -> None:
     disk = MemoryDisk()
-    logs = manager(disk)
-    await logs.start()
-    (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
-    fill(opened.log, 5)
-    await logs.flush(("t", 0))
+    logs = await started(disk)
+    opened = await create(logs, 5)
+    await logs.flush(KEY)
     await logs.checkpoints.write({})
     path = "/d/recovery-point-offset-checkpoint"
-    assert read_offset_checkpoint(disk, path) == {("t", 0): 5}
+    assert read_offset_checkpoint(disk, path) == {KEY: 5}
     opened.log.truncate_to(2)
-    assert read_offset_checkpoint(disk, path) == {("t", 0): 2}
+    assert read_offset_checkpoint(disk, path) == {KEY: 2}
 
 
 async def test_failed_flush_is_a_fault_of_the_node() -> None:
     disk = MemoryDisk()
-    faults: list[str] = []
-    logs = manager(disk, faults)
-    await logs.start()
-    (opened,) = await logs.open_or_create([("t", 0, ID, CONFIG)])
-    fill(opened.log, 1)
+    faults: list[BaseException] = []
+    logs = await started(disk, on_fatal=faults.append)
+    opened = await create(logs, 1)
     disk.inject("flush", errno.EIO, path_part=".log")
     with pytest.raises(OSError):
-        await logs.flush(("t", 0))
+        await logs.flush(KEY)
     assert len(faults) == 1 and opened.log.recovery_point == 0
 
 
@@ -272,10 +224,10 @@ async def test_log_start_is_stored_before_its_segments_are_deleted() -> None:
         calls = [(call.operation, call.path.rpartition("/")[2]) for call in disk.calls]
         stored = calls.index(("rename", "log-start-offset-checkpoint.new"))
         assert stored < calls.index(("rename", "00000000000000000000.log"))
-        assert read_offset_checkpoint(disk, "/d1/log-start-offset-checkpoint") == {("t", 0): 1}
+        assert read_offset_checkpoint(disk, "/d1/log-start-offset-checkpoint") == {KEY: 1}
         await broker.stop(clean=False)
         again = await cluster.start(1)
-        assert again.logs.logs["t", 0].log.log_start_offset == 1
+        assert again.logs.logs[KEY].log.log_start_offset == 1
 
 
 async def test_retention_keeps_what_is_not_committed(cluster: DataCluster) -> None:

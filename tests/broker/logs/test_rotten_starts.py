@@ -4,25 +4,16 @@ import random
 
 import pytest
 
-from pykraft.broker.logs.log_config import build_log_config
-from pykraft.broker.logs.log_manager import LogManager
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, Marker, build_marker
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import assign_offset, read_header
 from pykraft.log_store.log.log import Log
-from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
-from pykraft.runtime.tasks import Workers
+from tests.broker.log_managers import CONFIG, started
 from tests.seeds import seeds
-from tests.unexpected import unexpected
 
-CONFIG = build_log_config({}, {})
 KEYS = (("rots", 0), ("stays", 0))
-
-
-def manager(disk: MemoryDisk) -> LogManager:
-    return LogManager(disk, ("/d",), CONFIG, SystemClock(), Workers(None), unexpected, lambda key: None)
 
 
 def append(log: Log, data: bytes) -> None:
@@ -52,8 +43,7 @@ def fill(log: Log) -> None:
 
 async def stopped(rng: random.Random) -> MemoryDisk:
     disk = MemoryDisk()
-    logs = manager(disk)
-    await logs.start()
+    logs = await started(disk)
     for opened in await logs.open_or_create([(*key, Uuid(b"a" * 16), CONFIG) for key in KEYS]):
         fill(opened.log)
         await logs.flush(opened.topic_partition)
@@ -73,7 +63,6 @@ async def test_start_passes_over_rot(seed: int) -> None:
     size = len(disk.read(path))
     for position in range(size and rng.randrange(size), size)[: rng.choice((1, 1, 9))]:
         disk.flip_bit(path, position, rng.randrange(8))
-    again = manager(disk)
-    await again.start()
+    again = await started(disk)
     assert KEYS[1] in again.logs and again.logs[KEYS[1]].log.log_end_offset == 11
     assert (KEYS[0] in again.logs) != (KEYS[0] in again.offline)

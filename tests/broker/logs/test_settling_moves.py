@@ -15,7 +15,8 @@ from pykraft.log_store.checkpoint import RECOVERY_POINT_CHECKPOINT
 from pykraft.log_store.log.log import Log
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.crash import abandon
-from tests.broker.logs.test_log_checkpoints import CONFIG, KEY, NEW_ID, OLD_ID, SlowDisk, fill, manager
+from tests.broker.log_managers import CONFIG, KEY, NEW_ID, create, fill, started
+from tests.broker.logs.test_log_checkpoints import SlowDisk
 from tests.narrowing import present
 
 
@@ -48,7 +49,7 @@ async def copy_to(
 
 async def create_filled(logs: LogManager) -> OpenLog:
     """A log of 20 records in /a."""
-    (opened,) = await logs.open_or_create([(*KEY, OLD_ID, CONFIG)])
+    opened = await create(logs)
     assert opened.log_dir == "/a"
     fill(opened.log, 20)
     return opened
@@ -75,8 +76,7 @@ async def test_topic_that_is_created_again_waits_for_it_and_begins_empty(
 
     disk = MemoryDisk()
     with ThreadPoolExecutor(2) as executor:
-        logs = manager(disk, ("/a", "/b"), executor)
-        await logs.start()
+        logs = await started(disk, ("/a", "/b"), executor)
         old, new = await move(logs)
         monkeypatch.setattr(Log, "delete", delete_slowly)
         settling = asyncio.create_task(logs.copies.delete_moved(old, new))
@@ -96,8 +96,7 @@ async def test_its_log_start_outlives_a_crash(loses_power: bool) -> None:
     """The old directory's file is written before the new one's, which does not have it yet."""
     disk = SlowDisk(f"/b/{RECOVERY_POINT_CHECKPOINT}.new")
     with ThreadPoolExecutor(2) as executor:
-        logs = manager(disk, ("/a", "/b"), executor)
-        await logs.start()
+        logs = await started(disk, ("/a", "/b"), executor)
         old, new = await move(logs, lambda opened: opened.log.advance_log_start(9))
         assert new.log.log_start_offset == old.log.stored_log_start_offset == 9
         settling = asyncio.create_task(logs.copies.delete_moved(old, new))
@@ -109,8 +108,7 @@ async def test_its_log_start_outlives_a_crash(loses_power: bool) -> None:
         abandon(logs)
         if loses_power:
             image.crash(random.Random(1))
-        again = manager(image, ("/a", "/b"), executor)
-        await again.start()
+        again = await started(image, ("/a", "/b"), executor)
         await again.opening.settle_copies(lambda opened: (True, opened.log_dir == "/b"))
         assert (again.logs[KEY].log_dir, again.logs[KEY].log.log_start_offset) == ("/b", 9)
         again.logs[KEY].log.abandon()
