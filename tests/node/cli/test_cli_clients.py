@@ -1,22 +1,26 @@
-"""``pykraft producer`` and ``consumer`` with errors: one line, an exit code, and no record lost."""
+"""Commands that meet errors: one line, an exit code, and no record lost."""
 
 import io
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import ClusterMetadata
 
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.node.cli.cluster import broker_api_versions
 from pykraft.node.cli.console import librdkafka
 from pykraft.node.cli.shared import reach
 from pykraft.testing import Cluster
-from tests.node.cli_runner import invoke
+from tests.node.cli_runner import answer, invoke, output, refusal
 
 
-@pytest.mark.parametrize("tool", ["producer", "consumer"])
+@pytest.mark.parametrize("tool", ["producer --topic t", "consumer --topic t", "topics --list"])
 @pytest.mark.parametrize(
     ("servers", "said"),
     [
@@ -32,7 +36,7 @@ def test_unreachable_cluster_is_one_line_and_an_exit_code(
     monkeypatch: pytest.MonkeyPatch, tool: str, servers: str, said: str
 ) -> None:
     monkeypatch.setattr(reach, "_TIMEOUT_S", 0.1)
-    result = invoke(tool, "--bootstrap-server", servers, "--topic", "t", stdin=b"x\n")
+    result = invoke(*tool.split(), "--bootstrap-server", servers, stdin=b"x\n")
     assert result.exit_code == 1
     assert result.stdout == ""
     (line,) = result.stderr.splitlines()
@@ -141,6 +145,30 @@ def test_setting_unknown_to_librdkafka_is_a_usage_error(kafka: Cluster, tool: st
     )
     assert result.exit_code == 1
     assert 'No such configuration property: "no.such"' in result.stderr
+
+
+def test_client_is_named_by_its_properties(
+    kafka: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYKRAFT_BOOTSTRAP_SERVER", kafka.bootstrap_servers)
+    (tmp_path / "me").write_text("client.id=me\n", "utf-8")
+    with kafka.refuse("DescribeCluster", ErrorCode.CLUSTER_AUTHORIZATION_FAILED, client_id="me"):
+        said = refusal("cluster", "cluster-id", "--config", tmp_path / "me")
+        assert output("cluster", "cluster-id"), "another client is not refused"
+    assert "CLUSTER_AUTHORIZATION_FAILED" in said
+
+
+def test_broker_that_cannot_be_asked_is_listed_with_its_error(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(connecting: Coroutine[Any, Any, None]) -> None:
+        connecting.close()
+        raise KafkaError(ErrorCode.NETWORK_EXCEPTION, "cannot connect")
+
+    monkeypatch.setenv("PYKRAFT_BOOTSTRAP_SERVER", kafka.bootstrap_servers)
+    monkeypatch.setattr(broker_api_versions, "run", refuse)
+    assert output("broker-api-versions").endswith(" -> ERROR: cannot connect\n")
+    assert answer("broker-api-versions")[0]["error"] == "NETWORK_EXCEPTION: cannot connect"
 
 
 @pytest.mark.slow

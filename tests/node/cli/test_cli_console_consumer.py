@@ -17,8 +17,6 @@ from tests.node.cli_runner import invoke
 
 Consume = Callable[..., Result]
 
-TOGETHER = "cannot be specified together"
-LATEST = "auto.offset.reset=latest"
 NO_TOPICS = pytest.mark.kafka(properties={"auto.create.topics.enable": "false"})
 
 
@@ -217,33 +215,6 @@ def test_topic_that_does_not_exist_yet_is_waited_for(
     read = consume("--topic", "late", "--from-beginning", "--max-messages", "1")
     assert (read.exit_code, read.stdout) == (0, "1\n")
     assert warned[0] == "warning: there is no topic late yet"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((), "give exactly one of --topic, --include"),
-        (("--topic", "t", "--include", "t"), "give exactly one of --topic, --include"),
-        (("--include", "("), "'(' is not a regular expression"),
-        (("--include", "t", "--partition", "0"), "The topic is required when partition is specified"),
-        (("--topic", "t", "--offset", "3"), "The partition is required when offset is specified"),
-        (("--topic", "t", "--partition", "0", "--offset", "-1"), "'-1' is not earliest, latest or a number"),
-        (("--topic", "t", "--partition", "0", "--group", "g"), "group and partition cannot be"),
-        (("--topic", "t", "--partition", "0", "--offset", "1", "--from-beginning"), TOGETHER),
-        (("--topic", "t", "--group", "g", "--consumer-property", "group.id=h"), "do not match: g, h"),
-        (("--topic", "t", "--from-beginning", "--command-property", LATEST), "contradicts"),
-        (("--topic", "t", "--property", "a=b", "--formatter-property", "a=b"), TOGETHER),
-        (("--topic", "t", "--formatter", "org.example.Mine"), "there is none here, only default"),
-        (("--topic", "t", "--json", "--formatter", "default"), "give only one of --json, --formatter"),
-        (("--topic", "t", "--key-deserializer", "org.example.Mine"), "there is no deserializer"),
-        (("--topic", "t", "--max-messages", "-2"), "-2 is not in the range"),
-        (("--topic", "t", "--whitelist", "t"), "No such option"),
-    ],
-)  # fmt: skip
-def test_mistake_has_kafkas_status(arguments: tuple[str, ...], said: str) -> None:
-    ran = invoke("consumer", "--bootstrap-server", "127.0.0.1:1", *arguments)
-    assert ran.exit_code == 1
-    assert said in ran.stderr.replace("\n", " ")
 
 
 @pytest.mark.slow

@@ -15,8 +15,6 @@ from pykraft.node.cli.console.producer import producer_settings, setting_options
 from pykraft.testing import Cluster, ErrorCode
 from tests.node.cli_runner import invoke
 
-TOGETHER = "cannot be specified together"
-
 
 @click.command()
 @setting_options
@@ -89,26 +87,6 @@ def test_record_that_a_broker_refuses_ends_the_command(kafka: Cluster, kafka_top
     )
     assert sent.exit_code == 1
     assert sent.stderr.startswith("Error: stopped after line 1; 1 of 1 records were not delivered: ")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((), "Missing option '--topic'"),
-        (("--topic", "t", "--property", "a=b", "--reader-property", "a=b"), TOGETHER),
-        (("--topic", "t", "--producer-property", "a=b", "--command-property", "a=b"), TOGETHER),
-        (("--topic", "t", "--producer.config", "f", "--command-config", "f"), TOGETHER),
-        (("--topic", "t", "--producer.config", "/none"), "cannot read /none"),
-        (("--topic", "t", "--line-reader", "org.example.Mine"), "there is only LineMessageReader"),
-        (("--topic", "t", "--reader-property", "parse.kye=true"), "did you mean parse.key?"),
-        (("--topic", "t", "--command-property", "buffer.memory=x"), "buffer.memory"),
-        (("--topic", "t", "--compression-codec", "brotli"), "'brotli' is not one of"),
-    ],
-)  # fmt: skip
-def test_mistake_has_kafkas_status(arguments: tuple[str, ...], said: str) -> None:
-    ran = invoke("producer", "--bootstrap-server", "127.0.0.1:1", *arguments)
-    assert ran.exit_code == 1
-    assert said in ran.stderr
 
 
 def test_record_that_finds_no_room_is_refused_after_max_block_ms(kafka: Cluster, kafka_topic: str) -> None:

@@ -243,3 +243,20 @@ def test_mistakes_are_reported_in_one_line(pykraft: Pykraft, tmp_path: Path) -> 
     assert refused.returncode == 1
     assert "no.such.key" in refused.stderr.splitlines()[-1]
     assert pykraft("dev", "--nodes", "0").returncode == 2
+
+
+def test_lost_quorum_is_reported_within_seconds(
+    pykraft: Pykraft, start_pykraft: Pykraft, tmp_path: Path
+) -> None:
+    with start_pykraft("dev", "--nodes", "3", "--port", "0", TMPDIR=str(tmp_path)) as running:
+        first = bootstrap_servers(running).split(",")[0]
+        for id in process_ids(running, 3)[1:]:
+            os.kill(id, signal.SIGKILL)
+        refused = pykraft("topics", "--bootstrap-server", first, "--create", "--topic", "t")
+        assert refused.returncode == 1
+        assert "no active controller" in refused.stderr
+        assert "is a majority of the controllers running?" in refused.stderr
+        said = running.wait_for("the metadata quorum has had no leader for")
+        assert "node-1" in said and "1 at 127.0.0.1:" in said and "3 at 127.0.0.1:" in said
+        running.process.send_signal(signal.SIGTERM)  # a second signal does not wait for the hand-over
+        assert running.stop() == 1

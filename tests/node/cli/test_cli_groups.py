@@ -279,34 +279,6 @@ def test_missing_group_is_one_line_and_the_status_is_kafkas(run: Run, options: t
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        ((), "Command must include exactly one action"),
-        (("--describe",), "Option [describe] takes one of these options"),
-        (("--list", "--verbose"), "Option(s) [verbose] are unavailable"),
-        (("--list", "--state", "stable,nonsense"), "Invalid state list 'stable,nonsense'"),
-        (("--describe", "--group", "g", "--state", "stable"), "does not take a value for [state]"),
-        (("--delete-offsets", "--group", "g"), "[delete-offsets] takes the following options"),
-        (("--reset-offsets", "--group", "g", "--to-latest"), "One of the reset scopes should be defined"),
-        (("--reset-offsets", "--group", "g", "--all-topics"), "requires one of the following scenarios"),
-        (
-            ("--reset-offsets", "--group", "g", "--to-offset", "0", "--shift-by", "0", "--all-topics"),
-            'Option "[to-offset]" can\'t be used with option "[shift-by]"',
-        ),
-        (("--reset-offsets", "--group", "g", "--topic", "u:0", "--shift-by", "1", "--topic", "t:1"), "t-1"),
-        (("--reset-offsets", "--group", "g", "--by-duration", "1h", "--all-topics"), "Duration"),
-        (("--reset-offsets", "--group", "g", "--to-datetime", "now", "--all-topics"), "'now' is not a time"),
-    ],
-)
-def test_options_that_make_no_sense_are_refused_before_anything_is_asked(
-    run: Run, cluster: Cluster, options: tuple[str, ...], said: str
-) -> None:
-    result = run(*options)
-    assert (result.exit_code, cluster.altered) == (1, [])
-    assert said in " ".join(result.stderr.split())
-
-
-@pytest.mark.parametrize(
     ("text", "milliseconds"),
     [
         ("1970-01-01T00:00:00.000", 0),

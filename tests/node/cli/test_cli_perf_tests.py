@@ -187,35 +187,3 @@ def test_run_that_is_interrupted_ends_with_its_summary(
         *progress, summary = running.printed.splitlines()
         assert all(re.fullmatch(PROGRESS, line) for line in progress)
         assert re.fullmatch(SUMMARY, summary)
-
-
-PRODUCER = ("producer-perf-test", "--topic", "t", "--num-records", "10", "--throughput")
-PROPERTY = ("--bootstrap-server", "127.0.0.1:9", "--command-property")
-CONSUMER = ("consumer-perf-test", "--bootstrap-server", "127.0.0.1:9")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((*PRODUCER, "1", "--record-size", "1"), "give --bootstrap-server"),
-        ((*PRODUCER, "0", "--record-size", "1"), "--throughput must be above 0"),
-        ((*PRODUCER, "1"), "exactly one of --record-size"),
-        ((*PRODUCER, "1", "--record-size", "1", "--payload-monotonic"), "exactly one of --record-size"),
-        ((*PRODUCER, "1", "--record-size", "1", "--warmup-records", "10"), "--warmup-records must be below"),
-        ((*PRODUCER, "1", "--record-size", "1", *PROPERTY, "acks=1", "transactional.id=x"), "need acks=all"),
-        ((*PRODUCER, "1", "--record-size", "1", *PROPERTY, "retries=1"), "producer has no property retries"),
-        ((*PRODUCER, "1", "--record-size", "1", "--transaction-duration-ms", "0"), "0 is not in the range"),
-        ((*PRODUCER, "1", "--record-size", "1", *PROPERTY, "a=1", "--producer-props", "a=1"), "together"),
-        ((*PRODUCER, "1", "--record-size", "1", *PROPERTY, "acks=5"), "configuration acks"),
-        ((*PRODUCER, "1", "--payload-file", "/none"), "cannot read /none"),
-        ((*CONSUMER, "--num-records", "1"), "exactly one of --topic, --include"),
-        ((*CONSUMER, "--topic", "t"), "exactly one of --num-records, --messages"),
-        ((*CONSUMER, "--include", "(", "--num-records", "1"), "not a regular expression"),
-        ((*CONSUMER, "--topic", "t", "--num-records", "1", "--date-format", "W"), "letter W"),
-        ((*CONSUMER, "--topic", "t", "--num-records", "1", "--messages", "1"), "together"),
-    ],
-)
-def test_mistakes_are_refused_in_one_line(arguments: tuple[str, ...], message: str) -> None:
-    ran = invoke(*arguments)
-    assert ran.exit_code == 1
-    assert message in ran.stderr.splitlines()[-1]

@@ -240,26 +240,6 @@ def test_failure_is_one_line_and_status_1(
     assert result.stderr.endswith(". Enable debug logging for additional detail.\n")
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        ((), "Missing command"),
-        (("describe",), "--transactional-id"),
-        (("describe-producers", "--partition", "0"), "--topic"),
-        (("describe-producers", "--topic", "t", "--partition", "x"), "'x' is not a valid integer"),
-        (("describe-producers", "--topic", "t", "--partition", 1 << 31), "does not fit into 32 bits"),
-        (("list", "--duration-filter", 1 << 63), "does not fit into 64 bits"),
-        (("forceTerminateTransaction", "--transactional-id", "x"), "--transactional-id"),
-    ],
-)
-def test_options_that_are_missing_or_wrong_end_with_status_1(
-    run: Run, arguments: tuple[object, ...], said: str
-) -> None:
-    result = run(*arguments)
-    assert (result.exit_code, result.stdout) == (1, "")
-    assert said in result.stderr
-
-
 def test_properties_of_the_client_come_from_a_file_that_exists(run: Run, tmp_path: Path) -> None:
     file = tmp_path / "admin.properties"
     file.write_text("client.id=me\n", encoding="utf-8")

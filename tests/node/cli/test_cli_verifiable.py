@@ -149,21 +149,6 @@ def test_group_without_an_offset_and_without_a_reset_ends_the_tool(kafka: Cluste
     assert "No offset stored" in ended.stderr
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (("--assignment-strategy", "org.example.StickyAssignor"), "there is no StickyAssignor here"),
-        (("--group-protocol", "consumer", "--session-timeout", "6000"), "session.timeout.ms"),
-        (("--consumer.config", "f", "--command-config", "f"), "cannot be specified together"),
-        (("--group-protocol", "share"), "'share' is not one of"),
-    ],
-)
-def test_mistake_has_kafkas_status(consume: Run, arguments: tuple[str, ...], said: str) -> None:
-    refused = consume(*arguments)
-    assert refused.exit_code == 1
-    assert said in refused.stderr
-
-
 @pytest.mark.slow
 def test_tools_that_are_stopped_end_in_order(
     kafka: Cluster, kafka_topic: str, start_pykraft: Callable[..., Any]
