@@ -7,7 +7,7 @@ import asyncio
 import random
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType, SimpleNamespace
@@ -640,12 +640,20 @@ def values_in(records: Buffer | None) -> list[bytes]:
 
 @asynccontextmanager
 async def running_cluster(
-    brokers: Sequence[int] = (1,), *, disks: dict[int, Disk] | None = None, **config: Unpack[ConfigFields]
+    brokers: Sequence[int] = (1,),
+    *,
+    topics: Iterable[str] = (),
+    configs: dict[str, str] | None = None,
+    disks: dict[int, Disk] | None = None,
+    **config: Unpack[ConfigFields],
 ) -> AsyncIterator[DataCluster]:
+    """Each of the topics, which all have these configs, has one partition on all brokers."""
     made = DataCluster(disks if disks is not None else {})
     try:
         for node_id in brokers:
             await made.start(node_id, **config)
+        for topic in topics:
+            await made.create(*brokers, topic=topic, configs=configs)
         yield made
     finally:
         await made.stop()

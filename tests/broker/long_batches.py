@@ -9,7 +9,7 @@ from pykraft.broker.replicas.leading.validation_turns import PIECE_WORK, Validat
 from pykraft.kafka_protocol.messages import records
 from pykraft.runtime.turns import TURN_US
 from tests.batch_fields import BatchFields
-from tests.broker.data_cluster import DataCluster, DataPlaneTools
+from tests.broker.data_cluster import DataCluster, make_batch
 from tests.narrowing import as_type
 
 WORK_PER_US = 2
@@ -20,9 +20,8 @@ LONG = 3 * TURN_US * WORK_PER_US
 """Records of a batch whose validation takes several turns in Python, if no two neighbours are alike."""
 
 
-def long_batch(data_plane: DataPlaneTools, **fields: Unpack[BatchFields]) -> bytes:
-    batch: bytes = data_plane.batch(*(bytes(1 + n % 2) for n in range(LONG)), **fields)
-    return batch
+def long_batch(**fields: Unpack[BatchFields]) -> bytes:
+    return make_batch(*(bytes(1 + n % 2) for n in range(LONG)), **fields)
 
 
 class Gate:

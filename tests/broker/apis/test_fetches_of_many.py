@@ -23,12 +23,15 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.hot import fetch_requests
 from pykraft.kafka_protocol.messages import records
 from pykraft.runtime.turns import BULK, UnlimitedTurn
-from tests.broker.data_cluster import DataClient, DataCluster, DataPlaneTools
+from tests.broker.data_cluster import DataClient, DataCluster, make_batch, values_in
 from tests.broker.fetch_world import FOLLOWER, FOLLOWER_EPOCH, LEADER, OTHER, FetchWorld, Slot, connect
 from tests.narrowing import present
+from tests.waits import until
 
 TOPICS = "abcdefghij"
 VERSION = 12
+
+pytestmark = pytest.mark.world(topics=TOPICS)
 
 
 @pytest.fixture
@@ -194,12 +197,6 @@ def all_large(monkeypatch: pytest.MonkeyPatch, few: int) -> None:
     monkeypatch.setattr(fetch_api, "LARGE_BYTES", 0)
 
 
-async def ten_topics(cluster: DataCluster) -> DataClient:
-    for topic in TOPICS:
-        await cluster.create(1, topic=topic)
-    return await cluster.client(1)
-
-
 def send_all(
     client: DataClient,
     *,
@@ -221,87 +218,83 @@ def send_all(
     client.send(request, version)
 
 
-def values_of(data_plane: DataPlaneTools, response: records.FetchResponse) -> dict[str, list[bytes]]:
-    return {topic.topic: data_plane.values(topic.partitions[0].records) for topic in response.responses}
+def values_of(response: records.FetchResponse) -> dict[str, list[bytes]]:
+    return {topic.topic: values_in(topic.partitions[0].records) for topic in response.responses}
 
 
 @pytest.mark.parametrize("version", [4, 11, 12])
 async def test_large_request_is_answered_as_others_are(
-    data_plane: DataPlaneTools, all_large: None, version: int
+    cluster: DataCluster, all_large: None, version: int
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        client = await ten_topics(cluster)
-        for topic in TOPICS[::2]:
-            await client.produce(data_plane.batch(topic.encode()), topic=topic)
-        send_all(client, version=version)
-        response = await client.receive()
-        assert values_of(data_plane, response) == {
-            topic: [topic.encode()] if topic in TOPICS[::2] else [] for topic in TOPICS
-        }
-        assert [topic.partitions[0].high_watermark for topic in response.responses] == [1, 0] * 5
-        send_all(client, version=version, topics="abz")
-        codes = [topic.partitions[0].error_code for topic in (await client.receive()).responses]
-        assert codes == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    client = await cluster.client(1)
+    for topic in TOPICS[::2]:
+        await client.produce(make_batch(topic.encode()), topic=topic)
+    send_all(client, version=version)
+    response = await client.receive()
+    assert values_of(response) == {
+        topic: [topic.encode()] if topic in TOPICS[::2] else [] for topic in TOPICS
+    }
+    assert [topic.partitions[0].high_watermark for topic in response.responses] == [1, 0] * 5
+    send_all(client, version=version, topics="abz")
+    codes = [topic.partitions[0].error_code for topic in (await client.receive()).responses]
+    assert codes == [0, 0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
 
 
 async def test_large_request_waits_once_and_then_tells_what_has_come(
-    data_plane: DataPlaneTools, all_large: None
+    cluster: DataCluster, all_large: None
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        client, other = await ten_topics(cluster), await cluster.client(1)
-        send_all(client, wait_ms=300)
-        send_all(client)
-        await other.produce(data_plane.batch(b"v"), topic="j")
-        assert values_of(data_plane, await client.receive())["j"] == [b"v"]
-        assert values_of(data_plane, await client.receive())["j"] == [b"v"]
+    client, other = await cluster.client(1), await cluster.client(1)
+    send_all(client, wait_ms=300)
+    send_all(client)
+    await other.produce(make_batch(b"v"), topic="j")
+    assert values_of(await client.receive())["j"] == [b"v"]
+    assert values_of(await client.receive())["j"] == [b"v"]
 
 
 async def test_large_request_opens_a_session(
-    data_plane: DataPlaneTools, all_large: None, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, all_large: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        client = await ten_topics(cluster)
-        await client.produce(data_plane.batch(b"v"), topic="a")
-        send_all(client, epoch=0, wait_ms=60_000)  # it need not wait: there is a session to go on with
-        opened = await client.receive()
-        assert opened.session_id > 0 and len(opened.responses) == 10
-        monkeypatch.setattr(fetch_api, "LARGE_BYTES", 1 << 20)
-        send_all(client, session=opened.session_id, epoch=1, topics="", wait_ms=60_000)
-        assert values_of(data_plane, await client.receive()) == {"a": [b"v"]}
-        send_all(client, session=opened.session_id, epoch=2, topics="a", offset=1, wait_ms=60_000)
-        other = await cluster.client(1)
-        await other.produce(data_plane.batch(b"w"), topic="j")
-        assert values_of(data_plane, await client.receive()) == {"j": [b"w"]}
-        monkeypatch.setattr(fetch_api, "LARGE_BYTES", 0)
-        send_all(client, session=opened.session_id, epoch=3)
-        assert (await client.receive()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
-        assert len(cluster.brokers[1].fetch_sessions) == 0
-        assert not cluster.partition(1, "a").consumer_sessions
+    client = await cluster.client(1)
+    await client.produce(make_batch(b"v"), topic="a")
+    send_all(client, epoch=0, wait_ms=60_000)  # it need not wait: there is a session to go on with
+    opened = await client.receive()
+    assert opened.session_id > 0 and len(opened.responses) == 10
+    monkeypatch.setattr(fetch_api, "LARGE_BYTES", 1 << 20)
+    send_all(client, session=opened.session_id, epoch=1, topics="", wait_ms=60_000)
+    assert values_of(await client.receive()) == {"a": [b"v"]}
+    send_all(client, session=opened.session_id, epoch=2, topics="a", offset=1, wait_ms=60_000)
+    other = await cluster.client(1)
+    await other.produce(make_batch(b"w"), topic="j")
+    assert values_of(await client.receive()) == {"j": [b"w"]}
+    monkeypatch.setattr(fetch_api, "LARGE_BYTES", 0)
+    send_all(client, session=opened.session_id, epoch=3)
+    assert (await client.receive()).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
+    assert len(cluster.brokers[1].fetch_sessions) == 0
+    assert not cluster.partition(1, "a").consumer_sessions
 
 
 async def test_nothing_is_left_of_a_session_that_is_not_completed(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
     all_large: None,
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     usual, subscribed = FetchReader.read, []
-    async with data_plane.cluster(1) as cluster:
-        client = await ten_topics(cluster)
+    client = await cluster.client(1)
 
-        def read(self: FetchReader, *args: Any) -> Found:
-            subscribed.append(len(cluster.partition(1, "a").consumer_sessions))
-            if len(subscribed) == 3:
-                raise ZeroDivisionError
-            return usual(self, *args)
+    def read(self: FetchReader, *args: Any) -> Found:
+        subscribed.append(len(cluster.partition(1, "a").consumer_sessions))
+        if len(subscribed) == 3:
+            raise ZeroDivisionError
+        return usual(self, *args)
 
-        monkeypatch.setattr(FetchReader, "read", read)
-        send_all(client, epoch=0)
-        with pytest.raises(asyncio.IncompleteReadError):
-            await client.receive()
-        assert subscribed == [0, 1, 1]
-        assert not any(cluster.partition(1, topic).consumer_sessions for topic in TOPICS)
-        assert len(cluster.brokers[1].fetch_sessions) == 0
+    monkeypatch.setattr(FetchReader, "read", read)
+    send_all(client, epoch=0)
+    with pytest.raises(asyncio.IncompleteReadError):
+        await client.receive()
+    assert subscribed == [0, 1, 1]
+    assert not any(cluster.partition(1, topic).consumer_sessions for topic in TOPICS)
+    assert len(cluster.brokers[1].fetch_sessions) == 0
     assert "Fetch failed" in caplog.messages
 
 
@@ -321,36 +314,35 @@ class SliceByHand(UnlimitedTurn):
 
 
 async def test_nothing_is_left_of_a_session_whose_client_is_gone_before_it_is_completed(
-    data_plane: DataPlaneTools, all_large: None, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, all_large: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connections: list[Connection] = []
-    async with data_plane.cluster(1) as cluster:
-        client, broker, turns = await ten_topics(cluster), cluster.brokers[1], SliceByHand()
-        handler = FetchHandler(broker.services, turns)
+    client, broker, turns = await cluster.client(1), cluster.brokers[1], SliceByHand()
+    handler = FetchHandler(broker.services, turns)
 
-        def handle(connection: Connection, *args: Any) -> None:
-            connections.append(connection)
-            handler.handle(connection, *args)
+    def handle(connection: Connection, *args: Any) -> None:
+        connections.append(connection)
+        handler.handle(connection, *args)
 
-        monkeypatch.setitem(broker._hot, 1, SimpleNamespace(handle=handle))
+    monkeypatch.setitem(broker._hot, 1, SimpleNamespace(handle=handle))
 
-        def subscribed() -> list[str]:
-            return [topic for topic in TOPICS if cluster.partition(1, topic).consumer_sessions]
+    def subscribed() -> list[str]:
+        return [topic for topic in TOPICS if cluster.partition(1, topic).consumer_sessions]
 
-        send_all(client, epoch=0)
-        while not subscribed():
-            await data_plane.until(lambda: turns.deferred)
+    send_all(client, epoch=0)
+    while not subscribed():
+        await until(lambda: turns.deferred)
+        turns.deferred.popleft()()
+    connections[0].close("the client is gone")
+    while subscribed():
+        await until(lambda: turns.deferred or not subscribed())
+        while turns.deferred:
             turns.deferred.popleft()()
-        connections[0].close("the client is gone")
-        while subscribed():
-            await data_plane.until(lambda: turns.deferred or not subscribed())
-            while turns.deferred:
-                turns.deferred.popleft()()
 
 
 @pytest.mark.parametrize("version", [4, 12])
 async def test_request_is_large_by_its_partitions_however_few_bytes_they_take(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch, version: int
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch, version: int
 ) -> None:
     begun: list[int] = []
     begin = large_fetches.LargeFetches.begin
@@ -360,15 +352,14 @@ async def test_request_is_large_by_its_partitions_however_few_bytes_they_take(
         begin(self, connection, header, *rest)
 
     monkeypatch.setattr(large_fetches.LargeFetches, "begin", count)
-    async with data_plane.cluster(1) as cluster:
-        client = await ten_topics(cluster)
-        for most, expected in ((10, []), (9, [2])):
-            monkeypatch.setattr(fetch_api, "LARGE_PARTITIONS", most)
-            partitions = [records.FetchPartition(partition=0, partition_max_bytes=1)]
-            topics = [records.FetchTopic(topic=topic, partitions=partitions) for topic in TOPICS]
-            client.send(records.FetchRequest(topics=topics), version)
-            assert len((await client.receive()).responses) == 10
-            assert begun == expected
+    client = await cluster.client(1)
+    for most, expected in ((10, []), (9, [2])):
+        monkeypatch.setattr(fetch_api, "LARGE_PARTITIONS", most)
+        partitions = [records.FetchPartition(partition=0, partition_max_bytes=1)]
+        topics = [records.FetchTopic(topic=topic, partitions=partitions) for topic in TOPICS]
+        client.send(records.FetchRequest(topics=topics), version)
+        assert len((await client.receive()).responses) == 10
+        assert begun == expected
 
 
 def test_session_that_is_closed_ends_at_once_and_unsubscribes_in_slices(
@@ -394,53 +385,48 @@ def test_session_that_is_closed_ends_at_once_and_unsubscribes_in_slices(
 
 
 async def test_large_request_does_not_wait_for_as_long_as_its_client_likes(
-    data_plane: DataPlaneTools, all_large: None, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, all_large: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(large_fetches, "LONGEST_WAIT_MS", 1)
-    async with data_plane.cluster(1) as cluster:
-        client = await ten_topics(cluster)
-        send_all(client, wait_ms=(1 << 31) - 1)
-        async with asyncio.timeout(10):
-            assert len((await client.receive()).responses) == 10
+    client = await cluster.client(1)
+    send_all(client, wait_ms=(1 << 31) - 1)
+    async with asyncio.timeout(10):
+        assert len((await client.receive()).responses) == 10
 
 
 @pytest.mark.parametrize("bound", ["MAX_ITEMS", "MAX_LISTS"])
 async def test_request_with_too_many_partitions_is_refused(
-    data_plane: DataPlaneTools, all_large: None, monkeypatch: pytest.MonkeyPatch, bound: str
+    cluster: DataCluster, all_large: None, monkeypatch: pytest.MonkeyPatch, bound: str
 ) -> None:
     monkeypatch.setattr(fetch_requests, bound, {"MAX_ITEMS": 19, "MAX_LISTS": 9}[bound])
-    async with data_plane.cluster(1) as cluster:
-        client = await ten_topics(cluster)
-        for version in (7, 11, 12):
-            send_all(client, version=version)
-            response = await client.receive()
-            assert (response.error_code, response.responses) == (ErrorCode.INVALID_REQUEST, [])
-        send_all(client, topics=TOPICS[:9])
-        assert len((await client.receive()).responses) == 9
-        send_all(client, version=6)
-        with pytest.raises(asyncio.IncompleteReadError):
-            await client.receive()
+    client = await cluster.client(1)
+    for version in (7, 11, 12):
+        send_all(client, version=version)
+        response = await client.receive()
+        assert (response.error_code, response.responses) == (ErrorCode.INVALID_REQUEST, [])
+    send_all(client, topics=TOPICS[:9])
+    assert len((await client.receive()).responses) == 9
+    send_all(client, version=6)
+    with pytest.raises(asyncio.IncompleteReadError):
+        await client.receive()
 
 
+@pytest.mark.world(brokers=(1, 2), topics=TOPICS)
 async def test_followers_tell_their_leader_of_very_many_partitions_in_several_requests(
-    data_plane: DataPlaneTools, few: int, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leader_link, "MOST_NAMED", 3)
-    async with data_plane.cluster(1, 2) as cluster:
+    client = await cluster.client(1)
+    for round in range(3):
         for topic in TOPICS:
-            await cluster.create(1, 2, topic=topic)
-        client = await cluster.client(1)
-        for round in range(3):
-            for topic in TOPICS:
-                result = await client.produce(data_plane.batch(b"%d" % round), topic=topic)
-                assert result.error_code == ErrorCode.NONE
-        await data_plane.until(
-            lambda: all(cluster.partition(2, topic).high_watermark == 3 for topic in TOPICS)
-        )
+            result = await client.produce(make_batch(b"%d" % round), topic=topic)
+            assert result.error_code == ErrorCode.NONE
+    await until(lambda: all(cluster.partition(2, topic).high_watermark == 3 for topic in TOPICS))
 
 
+@pytest.mark.world(brokers=(1, 2), topics=TOPICS)
 async def test_followers_have_very_many_partitions_forgotten_in_several_requests(
-    data_plane: DataPlaneTools, few: int, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, few: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leader_link, "MOST_NAMED", few)
     named: list[int] = []
@@ -453,26 +439,21 @@ async def test_followers_have_very_many_partitions_forgotten_in_several_requests
         return names
 
     monkeypatch.setattr(FetchSessionHandler, "build", build)
-    async with data_plane.cluster(1, 2) as cluster:
-        for topic in TOPICS:
-            await cluster.create(1, 2, topic=topic)
-        sessions = cluster.brokers[1].fetch_sessions._sessions
-        await data_plane.until(lambda: [len(one.partitions) for one in sessions.values()] == [10])
-        (session,) = sessions.values()
-        (link,) = cluster.brokers[2].data.fetchers._links.values()
-        for topic in TOPICS[1:]:
-            link.remove(cluster.partition(2, topic))
-        link.fetch_soon()
-        await data_plane.until(lambda: len(session.partitions) == 1)
-        assert list(sessions.values()) == [session] and max(named) == few
+    sessions = cluster.brokers[1].fetch_sessions._sessions
+    await until(lambda: [len(one.partitions) for one in sessions.values()] == [10])
+    (session,) = sessions.values()
+    (link,) = cluster.brokers[2].data.fetchers._links.values()
+    for topic in TOPICS[1:]:
+        link.remove(cluster.partition(2, topic))
+    link.fetch_soon()
+    await until(lambda: len(session.partitions) == 1)
+    assert list(sessions.values()) == [session] and max(named) == few
 
 
+@pytest.mark.world(brokers=(1, 2), topics=TOPICS[:4])
 async def test_followers_whose_every_request_is_large_replicate(
-    data_plane: DataPlaneTools, all_large: None
+    cluster: DataCluster, all_large: None
 ) -> None:
-    async with data_plane.cluster(1, 2) as cluster:
-        for topic in TOPICS[:4]:
-            await cluster.create(1, 2, topic=topic)
-        client = await cluster.client(1)
-        for topic in TOPICS[:4] * 2:
-            assert (await client.produce(data_plane.batch(b"v"), topic=topic)).error_code == 0
+    client = await cluster.client(1)
+    for topic in TOPICS[:4] * 2:
+        assert (await client.produce(make_batch(b"v"), topic=topic)).error_code == 0

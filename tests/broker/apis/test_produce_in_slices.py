@@ -19,281 +19,251 @@ from pykraft.kafka_protocol.hot.produce import ProduceRow
 from pykraft.kafka_protocol.messages import records
 from pykraft.kafka_protocol.records import crc_is_valid, read_header
 from pykraft.runtime.tasks import Workers
-from tests.broker.data_cluster import DataPlaneTools
+from tests.broker.data_cluster import DataCluster, make_batch, running_cluster, values_in
 from tests.broker.long_batches import LONG, Gate, _crc, long_batch
 from tests.narrowing import as_type, present
+from tests.waits import until
 
-pytestmark = pytest.mark.usefixtures("walked_in_python")
+pytestmark = [pytest.mark.usefixtures("walked_in_python"), pytest.mark.world(topics="t")]
 
 
-async def test_long_batch_is_appended_before_later_requests_of_its_connection(
-    data_plane: DataPlaneTools,
-) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        gate = Gate(cluster)
-        busy, other = await cluster.client(1), await cluster.client(1)
-        busy.send_produce(long_batch(data_plane), acks=1)
-        busy.send_produce(data_plane.batch(b"after"), acks=1)
-        await data_plane.until(lambda: gate.waiting)
-        assert (await other.produce(data_plane.batch(b"other"), acks=1)).base_offset == 0
-        assert cluster.partition(1).log.log_end_offset == 1
-        gate.is_open.set()
-        offsets = [(await busy.receive()).responses[0].partition_responses[0].base_offset for _ in range(2)]
-        assert offsets == [1, 1 + LONG]
+async def test_long_batch_is_appended_before_later_requests_of_its_connection(cluster: DataCluster) -> None:
+    gate = Gate(cluster)
+    busy, other = await cluster.client(1), await cluster.client(1)
+    busy.send_produce(long_batch(), acks=1)
+    busy.send_produce(make_batch(b"after"), acks=1)
+    await until(lambda: gate.waiting)
+    assert (await other.produce(make_batch(b"other"), acks=1)).base_offset == 0
+    assert cluster.partition(1).log.log_end_offset == 1
+    gate.is_open.set()
+    offsets = [(await busy.receive()).responses[0].partition_responses[0].base_offset for _ in range(2)]
+    assert offsets == [1, 1 + LONG]
 
 
 async def test_connection_continues_after_a_long_batch_with_all_requests_sent_meanwhile(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        client = await cluster.client(1)
-        for _ in range(3):
-            client.send_produce(long_batch(data_plane), acks=1)
-            for _ in range(200):
-                client.send_produce(data_plane.batch(b"small"), acks=1)
-        offsets = [
-            (await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(603)
-        ]
-        expected, end = [], 0
-        for n in range(603):
-            expected.append(end)
-            end += 1 if n % 201 else LONG
-        assert offsets == expected
+    client = await cluster.client(1)
+    for _ in range(3):
+        client.send_produce(long_batch(), acks=1)
+        for _ in range(200):
+            client.send_produce(make_batch(b"small"), acks=1)
+    offsets = [(await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(603)]
+    expected, end = [], 0
+    for n in range(603):
+        expected.append(end)
+        end += 1 if n % 201 else LONG
+    assert offsets == expected
 
 
 async def test_idempotent_producer_with_a_long_batch_in_flight_stays_in_sequence(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        client = await cluster.client(1)
-        client.send_produce(long_batch(data_plane, base_sequence=0, producer_id=9, producer_epoch=0))
-        client.send_produce(data_plane.batch(b"x", base_sequence=LONG, producer_id=9, producer_epoch=0))
-        client.send_produce(long_batch(data_plane, base_sequence=0, producer_id=9, producer_epoch=0))
-        results = [(await client.receive()).responses[0].partition_responses[0] for _ in range(3)]
-        assert [(r.error_code, r.base_offset) for r in results] == [(0, 0), (0, LONG), (0, 0)]
+    client = await cluster.client(1)
+    client.send_produce(long_batch(base_sequence=0, producer_id=9, producer_epoch=0))
+    client.send_produce(make_batch(b"x", base_sequence=LONG, producer_id=9, producer_epoch=0))
+    client.send_produce(long_batch(base_sequence=0, producer_id=9, producer_epoch=0))
+    results = [(await client.receive()).responses[0].partition_responses[0] for _ in range(3)]
+    assert [(r.error_code, r.base_offset) for r in results] == [(0, 0), (0, LONG), (0, 0)]
 
 
-async def test_leadership_lost_while_a_batch_is_walked_refuses_it(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1, 2) as cluster:
-        await cluster.create(1, 2)
-        gate = Gate(cluster)
-        client = await cluster.client(1)
-        client.send_produce(long_batch(data_plane))
-        await data_plane.until(lambda: gate.waiting)
-        cluster.controller.elect(2)
-        gate.is_open.set()
-        result = (await client.receive()).responses[0].partition_responses[0]
-        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert cluster.partition(1).log.log_end_offset == 0
+@pytest.mark.world(brokers=(1, 2), topics="t")
+async def test_leadership_lost_while_a_batch_is_walked_refuses_it(cluster: DataCluster) -> None:
+    gate = Gate(cluster)
+    client = await cluster.client(1)
+    client.send_produce(long_batch())
+    await until(lambda: gate.waiting)
+    cluster.controller.elect(2)
+    gate.is_open.set()
+    result = (await client.receive()).responses[0].partition_responses[0]
+    assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.partition(1).log.log_end_offset == 0
 
 
-async def test_lease_that_ends_while_a_batch_is_walked_refuses_acks_1(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        gate = Gate(cluster)
-        client = await cluster.client(1)
-        client.send_produce(long_batch(data_plane), acks=1)
-        await data_plane.until(lambda: gate.waiting)
-        cluster.brokers[1].lease.valid = False
-        gate.is_open.set()
-        result = (await client.receive()).responses[0].partition_responses[0]
-        assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-        assert cluster.partition(1).log.log_end_offset == 0
+async def test_lease_that_ends_while_a_batch_is_walked_refuses_acks_1(cluster: DataCluster) -> None:
+    gate = Gate(cluster)
+    client = await cluster.client(1)
+    client.send_produce(long_batch(), acks=1)
+    await until(lambda: gate.waiting)
+    cluster.brokers[1].lease.valid = False
+    gate.is_open.set()
+    result = (await client.receive()).responses[0].partition_responses[0]
+    assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert cluster.partition(1).log.log_end_offset == 0
 
 
+@pytest.mark.world(brokers=(1, 2), topics="t")
 async def test_client_that_disconnects_while_its_batch_is_walked_leaves_nothing_behind(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster(1, 2) as cluster:
-        await cluster.create(1, 2)
-        await cluster.brokers[2].data.fetchers.stop()
-        gate = Gate(cluster)
+    await cluster.brokers[2].data.fetchers.stop()
+    gate = Gate(cluster)
+    client = await cluster.client(1)
+    client.send_produce(long_batch(), timeout_ms=2**31 - 1)
+    await until(lambda: gate.waiting)
+    listener = cluster.brokers[1].listener
+    for connection in list(listener._server._connections):
+        connection.close()  # as it is when an earlier answer can no longer be sent
+    await until(lambda: not listener.connection_count)
+    gate.is_open.set()
+    partition = cluster.partition(1)
+    await until(lambda: partition.log.log_end_offset == LONG)
+    assert partition.high_watermark == 0, "the batch still waits for its replicas"
+    assert not len(cluster.brokers[1].data.wakeups.deadlines), "but no client waits for the answer"
+
+
+async def test_damage_at_the_end_of_a_long_batch_appends_nothing(cluster: DataCluster) -> None:
+    client = await cluster.client(1)
+    data = bytearray(long_batch())
+    data[-1] = 0x7F
+    data[17:21] = _crc(data)
+    result = await client.produce(bytes(data))
+    assert result.error_code == ErrorCode.INVALID_RECORD
+    assert (await client.produce(make_batch(b"x"))).base_offset == 0
+
+
+async def test_long_batch_without_acks_is_appended_without_an_answer(cluster: DataCluster) -> None:
+    client = await cluster.client(1)
+    client.send_produce(long_batch(), acks=0)
+    client._asked.pop()
+    assert (await client.produce(make_batch(b"x"), acks=1)).base_offset == LONG
+
+
+async def test_broker_stops_while_long_batches_are_walked(cluster: DataCluster) -> None:
+    gate = Gate(cluster)
+    for _ in range(3):
         client = await cluster.client(1)
-        client.send_produce(long_batch(data_plane), timeout_ms=2**31 - 1)
-        await data_plane.until(lambda: gate.waiting)
-        listener = cluster.brokers[1].listener
-        for connection in list(listener._server._connections):
-            connection.close()  # as it is when an earlier answer can no longer be sent
-        await data_plane.until(lambda: not listener.connection_count)
-        gate.is_open.set()
-        partition = cluster.partition(1)
-        await data_plane.until(lambda: partition.log.log_end_offset == LONG)
-        assert partition.high_watermark == 0, "the batch still waits for its replicas"
-        assert not len(cluster.brokers[1].data.wakeups.deadlines), "but no client waits for the answer"
-
-
-async def test_damage_at_the_end_of_a_long_batch_appends_nothing(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        client = await cluster.client(1)
-        data = bytearray(long_batch(data_plane))
-        data[-1] = 0x7F
-        data[17:21] = _crc(data)
-        result = await client.produce(bytes(data))
-        assert result.error_code == ErrorCode.INVALID_RECORD
-        assert (await client.produce(data_plane.batch(b"x"))).base_offset == 0
-
-
-async def test_long_batch_without_acks_is_appended_without_an_answer(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        client = await cluster.client(1)
-        client.send_produce(long_batch(data_plane), acks=0)
-        client._asked.pop()
-        assert (await client.produce(data_plane.batch(b"x"), acks=1)).base_offset == LONG
-
-
-async def test_broker_stops_while_long_batches_are_walked(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        gate = Gate(cluster)
-        for _ in range(3):
-            client = await cluster.client(1)
-            client.send_produce(long_batch(data_plane))
-        await data_plane.until(lambda: gate.waiting == 3)
+        client.send_produce(long_batch())
+    await until(lambda: gate.waiting == 3)
 
 
 async def test_compressed_batch_that_grows_much_is_decompressed_and_appended_unchanged(
-    data_plane: DataPlaneTools,
+    cluster: DataCluster,
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        clients = [await cluster.client(1) for _ in range(4)]
-        batches = [
-            data_plane.batch(bytes(3 << 20), b"%d" % n, compression=codec)
-            for n, codec in enumerate(codec for codec in Compression if codec)
-        ]
-        results = await asyncio.gather(
-            *(client.produce(batch, acks=1) for client, batch in zip(clients, batches, strict=True))
-        )
-        assert sorted(result.base_offset for result in results) == [0, 2, 4, 6]
-        assert as_type(cluster.brokers[1]._hot[0], ProduceHandler).validation.memory._value == 2
+    clients = [await cluster.client(1) for _ in range(4)]
+    batches = [
+        make_batch(bytes(3 << 20), b"%d" % n, compression=codec)
+        for n, codec in enumerate(codec for codec in Compression if codec)
+    ]
+    results = await asyncio.gather(
+        *(client.produce(batch, acks=1) for client, batch in zip(clients, batches, strict=True))
+    )
+    assert sorted(result.base_offset for result in results) == [0, 2, 4, 6]
+    assert as_type(cluster.brokers[1]._hot[0], ProduceHandler).validation.memory._value == 2
 
 
 async def test_so_many_large_batches_are_decompressed_at_once(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        gate = Gate(cluster)
-        unfolding: list[int] = []
-        may_end = asyncio.Event()
-        run = Workers.run
+    gate = Gate(cluster)
+    unfolding: list[int] = []
+    may_end = asyncio.Event()
+    run = Workers.run
 
-        async def run_when_allowed(workers: Workers, job: Callable[[], object]) -> object:
-            if getattr(job, "__func__", None) is not ClientBatch.unfold:
-                return await run(workers, job)
-            unfolding.append(1 + (unfolding[-1] if unfolding else 0))
-            await may_end.wait()
-            unfolding.append(unfolding[-1] - 1)
+    async def run_when_allowed(workers: Workers, job: Callable[[], object]) -> object:
+        if getattr(job, "__func__", None) is not ClientBatch.unfold:
             return await run(workers, job)
+        unfolding.append(1 + (unfolding[-1] if unfolding else 0))
+        await may_end.wait()
+        unfolding.append(unfolding[-1] - 1)
+        return await run(workers, job)
 
-        monkeypatch.setattr(Workers, "run", run_when_allowed)
-        clients = [await cluster.client(1) for _ in range(4)]
-        for n, client in enumerate(clients):
-            client.send_produce(data_plane.batch(bytes(3 << 20), b"%d" % n, compression=Compression.GZIP))
-        await data_plane.until(lambda: gate.waiting == 4)
-        gate.is_open.set()
-        await data_plane.until(lambda: len(unfolding) >= 2)
-        await asyncio.sleep(0)
-        assert unfolding == [1, 2]
-        may_end.set()
-        answers = [(await client.receive()).responses[0].partition_responses[0] for client in clients]
-        assert sorted(answer.base_offset for answer in answers) == [0, 2, 4, 6]
-        assert max(unfolding) == 2
+    monkeypatch.setattr(Workers, "run", run_when_allowed)
+    clients = [await cluster.client(1) for _ in range(4)]
+    for n, client in enumerate(clients):
+        client.send_produce(make_batch(bytes(3 << 20), b"%d" % n, compression=Compression.GZIP))
+    await until(lambda: gate.waiting == 4)
+    gate.is_open.set()
+    await until(lambda: len(unfolding) >= 2)
+    await asyncio.sleep(0)
+    assert unfolding == [1, 2]
+    may_end.set()
+    answers = [(await client.receive()).responses[0].partition_responses[0] for client in clients]
+    assert sorted(answer.base_offset for answer in answers) == [0, 2, 4, 6]
+    assert max(unfolding) == 2
 
 
 async def test_failure_in_the_middle_of_a_walk_costs_its_own_connection_only(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        gate = Gate(cluster)
-        client, other = await cluster.client(1), await cluster.client(1)
-        client.send_produce(long_batch(data_plane))
-        await data_plane.until(lambda: gate.waiting)
+    gate = Gate(cluster)
+    client, other = await cluster.client(1), await cluster.client(1)
+    client.send_produce(long_batch())
+    await until(lambda: gate.waiting)
 
-        def fail(*_: object) -> int:
-            raise MemoryError
+    def fail(*_: object) -> int:
+        raise MemoryError
 
-        with monkeypatch.context() as patched:
-            patched.setattr("pykraft.broker.replicas.leading.validate.RecordWalk.advance", fail)
-            gate.is_open.set()
-            assert await asyncio.wait_for(client.reader.read(), 10) == b""
-        assert (await other.produce(data_plane.batch(b"x"))).base_offset == 0
+    with monkeypatch.context() as patched:
+        patched.setattr("pykraft.broker.replicas.leading.validate.RecordWalk.advance", fail)
+        gate.is_open.set()
+        assert await asyncio.wait_for(client.reader.read(), 10) == b""
+    assert (await other.produce(make_batch(b"x"))).base_offset == 0
 
 
-async def test_long_batch_is_stored_in_the_codec_of_its_topic(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1, configs={"compression.type": "zstd"})
-        client = await cluster.client(1)
-        assert (await client.produce(long_batch(data_plane))).base_offset == 0
-        stored = bytes(present((await client.fetch(0)).records))
-        header = read_header(stored)
-        assert header.compression is Compression.ZSTD
-        assert crc_is_valid(stored, 0, header)
-        assert len(data_plane.values(stored)) == LONG
+@pytest.mark.world(topics="t", configs={"compression.type": "zstd"})
+async def test_long_batch_is_stored_in_the_codec_of_its_topic(cluster: DataCluster) -> None:
+    client = await cluster.client(1)
+    assert (await client.produce(long_batch())).base_offset == 0
+    stored = bytes(present((await client.fetch(0)).records))
+    header = read_header(stored)
+    assert header.compression is Compression.ZSTD
+    assert crc_is_valid(stored, 0, header)
+    assert len(values_in(stored)) == LONG
 
 
-async def test_answer_names_the_records_that_were_refused(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1, configs={"cleanup.policy": "compact"})
-        client = await cluster.client(1)
-        for version in (8, 9, 12):
-            result = await client.produce(data_plane.batch(b"a", b"b"), version=version)
-            assert result.error_code == ErrorCode.INVALID_RECORD
-            assert [error.batch_index for error in result.record_errors] == [0, 1]
-            assert "key" in present(result.record_errors[0].batch_index_error_message)
-        assert not (await client.produce(data_plane.batch(b"a"), version=7)).record_errors
+@pytest.mark.world(topics="t", configs={"cleanup.policy": "compact"})
+async def test_answer_names_the_records_that_were_refused(cluster: DataCluster) -> None:
+    client = await cluster.client(1)
+    for version in (8, 9, 12):
+        result = await client.produce(make_batch(b"a", b"b"), version=version)
+        assert result.error_code == ErrorCode.INVALID_RECORD
+        assert [error.batch_index for error in result.record_errors] == [0, 1]
+        assert "key" in present(result.record_errors[0].batch_index_error_message)
+    assert not (await client.produce(make_batch(b"a"), version=7)).record_errors
 
 
-async def test_header_with_a_wrong_timestamp_is_stored_corrected(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        client = await cluster.client(1)
-        data = bytearray(data_plane.batch(b"v", timestamp_ms=1_000_000))
-        data[35:43] = (1 << 40).to_bytes(8, "big")
-        data[17:21] = _crc(data)
-        assert (await client.produce(bytes(data))).error_code == 0
-        stored = bytes(present((await client.fetch(0)).records))
-        header = read_header(stored)
-        assert header.max_timestamp == 1_000_000
-        assert crc_is_valid(stored, 0, header)
+async def test_header_with_a_wrong_timestamp_is_stored_corrected(cluster: DataCluster) -> None:
+    client = await cluster.client(1)
+    data = bytearray(make_batch(b"v", timestamp_ms=1_000_000))
+    data[35:43] = (1 << 40).to_bytes(8, "big")
+    data[17:21] = _crc(data)
+    assert (await client.produce(bytes(data))).error_code == 0
+    stored = bytes(present((await client.fetch(0)).records))
+    header = read_header(stored)
+    assert header.max_timestamp == 1_000_000
+    assert crc_is_valid(stored, 0, header)
 
 
-async def test_long_request_is_kept_without_a_copy_of_its_batches(data_plane: DataPlaneTools) -> None:
+@pytest.mark.world(topics="t", configs={"max.message.bytes": str(2 * 16 << 20)})
+async def test_long_request_is_kept_without_a_copy_of_its_batches(cluster: DataCluster) -> None:
     size_bytes = 16 << 20
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1, configs={"max.message.bytes": str(2 * size_bytes)})
-        gate = Gate(cluster)
-        gate.is_open.set()
-        client = await cluster.client(1)
-        await client.produce(data_plane.batch(bytes(size_bytes)), acks=1)
-        batch = data_plane.batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(size_bytes))
-        gate.is_open.clear()
-        tracemalloc.start()
-        try:
-            client.send_produce(batch, acks=1)
-            await data_plane.until(lambda: gate.waiting)
-            client.send_produce(data_plane.batch(b"after"), acks=1)
-            await data_plane.until(lambda: not client.writer.transport.get_write_buffer_size())
-            taken = tracemalloc.take_snapshot()
-        finally:
-            tracemalloc.stop()
-        gate.is_open.set()
-        offsets = [(await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(2)]
-        assert offsets == [1, 2 + LONG]
-        places = [tracemalloc.Filter(True, f"*/{name}/*") for name in ("runtime", "broker/apis")]
-        copied = sum(found.size for found in taken.filter_traces(places).statistics("filename"))
-        assert copied < size_bytes // 8
+    gate = Gate(cluster)
+    gate.is_open.set()
+    client = await cluster.client(1)
+    await client.produce(make_batch(bytes(size_bytes)), acks=1)
+    batch = make_batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(size_bytes))
+    gate.is_open.clear()
+    tracemalloc.start()
+    try:
+        client.send_produce(batch, acks=1)
+        await until(lambda: gate.waiting)
+        client.send_produce(make_batch(b"after"), acks=1)
+        await until(lambda: not client.writer.transport.get_write_buffer_size())
+        taken = tracemalloc.take_snapshot()
+    finally:
+        tracemalloc.stop()
+    gate.is_open.set()
+    offsets = [(await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(2)]
+    assert offsets == [1, 2 + LONG]
+    places = [tracemalloc.Filter(True, f"*/{name}/*") for name in ("runtime", "broker/apis")]
+    copied = sum(found.size for found in taken.filter_traces(places).statistics("filename"))
+    assert copied < size_bytes // 8
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
 def test_memory_of_a_long_request_is_free_once_it_is_answered(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
+    monkeypatch: pytest.MonkeyPatch, is_damaged: bool
 ) -> None:
     """By reference counting: garbage that only a full collection finds may be a gigabyte by then."""
     buffers: list[weakref.ref[mmap.mmap]] = []
@@ -305,17 +275,17 @@ def test_memory_of_a_long_request_is_free_once_it_is_answered(
             return buffer
 
     async def body() -> None:
-        async with data_plane.cluster(1) as cluster:
-            size_bytes = 4 << 20
-            await cluster.create(1, configs={"max.message.bytes": str(2 * size_bytes)})
+        size_bytes = 4 << 20
+        configs = {"max.message.bytes": str(2 * size_bytes)}
+        async with running_cluster(topics="t", configs=configs) as cluster:
             client = await cluster.client(1)
-            data = bytearray(data_plane.batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(size_bytes)))
+            data = bytearray(make_batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(size_bytes)))
             if is_damaged:
                 data[-1] = 0x7F
                 data[17:21] = _crc(data)
             result = await client.produce(bytes(data), acks=1)
             assert result.error_code == (ErrorCode.INVALID_RECORD if is_damaged else ErrorCode.NONE)
-            await client.produce(data_plane.batch(b"after"), acks=1)
+            await client.produce(make_batch(b"after"), acks=1)
             assert buffers and not [buffer for buffer in buffers if buffer() is not None]
 
     monkeypatch.setattr("mmap.mmap", Watched)
@@ -326,77 +296,69 @@ def test_memory_of_a_long_request_is_free_once_it_is_answered(
         gc.enable()
 
 
+@pytest.mark.world(topics=("t", "other"), configs={"max.message.bytes": str(4 << 20)})
 async def test_batch_that_is_refused_before_its_walk_goes_on_is_not_appended_in_place_of_the_next(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lease ends when the first batch has begun, and is renewed before the second does."""
+    gate, lease = Gate(cluster), cluster.brokers[1].lease
+    gate.is_open.set()
+    keep_rest, fail = Production._keep_rest, Production._fail
 
-    async with data_plane.cluster(1) as cluster:
-        for topic in ("t", "other"):
-            await cluster.create(1, topic=topic, configs={"max.message.bytes": str(4 << 20)})
-        gate, lease = Gate(cluster), cluster.brokers[1].lease
-        gate.is_open.set()
-        keep_rest, fail = Production._keep_rest, Production._fail
+    def keep_and_expire(production: Production, begun: ClientBatch | None) -> None:
+        keep_rest(production, begun)
+        assert production._begun is not None, "the request is so large that its buffer is kept"
+        lease.valid = False
 
-        def keep_and_expire(production: Production, begun: ClientBatch | None) -> None:
-            keep_rest(production, begun)
-            assert production._begun is not None, "the request is so large that its buffer is kept"
-            lease.valid = False
+    def fail_and_renew(production: Production, row: ProduceRow, error: KafkaError) -> None:
+        fail(production, row, error)
+        lease.valid = True
 
-        def fail_and_renew(production: Production, row: ProduceRow, error: KafkaError) -> None:
-            fail(production, row, error)
-            lease.valid = True
-
-        monkeypatch.setattr(Production, "_keep_rest", keep_and_expire)
-        monkeypatch.setattr(Production, "_fail", fail_and_renew)
-        long = data_plane.batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(1 << 20))
-        topics = [
-            records.TopicProduceData(
-                name=name, partition_data=[records.PartitionProduceData(index=0, records=batch)]
-            )
-            for name, batch in (("t", long), ("other", data_plane.batch(b"other")))
-        ]
-        client = await cluster.client(1)
-        client.send(records.ProduceRequest(acks=1, topic_data=topics), 9)
-        got = [one.partition_responses[0].error_code for one in (await client.receive()).responses]
-        assert got == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
-        assert cluster.partition(1).log.log_end_offset == 0
-        assert cluster.partition(1, "other").log.log_end_offset == 1
-
-
-async def test_request_that_waits_for_its_replicas_keeps_no_records(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1, 2) as cluster:
-        await cluster.create(1, 2)
-        await cluster.brokers[2].data.fetchers.stop()
-        gate, client = Gate(cluster), await cluster.client(1)
-        gate.is_open.set()
-        for batch in (data_plane.batch(b"short"), long_batch(data_plane)):
-            client.send_produce(batch, timeout_ms=60_000)
-        await data_plane.until(lambda: len(cluster.partition(1).committed_waiters) == 2)
-        waiting = [one for one in gc.get_objects() if isinstance(one, Production)]
-        assert len(waiting) == 2
-        assert not any(one._rows or one._begun or one._verified or one._transaction for one in waiting)
-
-
-async def test_stopping_broker_starts_no_long_batch_and_nothing_after_one(data_plane: DataPlaneTools) -> None:
-    """Its listeners stop last, when its logs are already closed."""
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        gate = Gate(cluster)
-        client, late = await cluster.client(1), await cluster.client(1)
-        client.send_produce(long_batch(data_plane), acks=1)
-        client.send_produce(data_plane.batch(b"after"), acks=1)
-        client.send_produce(long_batch(data_plane), acks=1)
-        await data_plane.until(lambda: gate.waiting)
-        data, server = cluster.brokers[1].data, cluster.brokers[1].listener._server
-        await data.stop()
-        await data_plane.until(lambda: server.connection_count == 1)
-        assert cluster.partition(1).log.log_end_offset == 0, "no request overtakes the one that was aborted"
-        late.send_produce(data_plane.batch(b"small"), acks=1)
-        late.send_produce(long_batch(data_plane), acks=1)
-        await late.receive()
-        await data_plane.until(
-            lambda: all(as_type(link.session, Connection)._is_held for link in server._connections)
+    monkeypatch.setattr(Production, "_keep_rest", keep_and_expire)
+    monkeypatch.setattr(Production, "_fail", fail_and_renew)
+    long = make_batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(1 << 20))
+    topics = [
+        records.TopicProduceData(
+            name=name, partition_data=[records.PartitionProduceData(index=0, records=batch)]
         )
-        await data_plane.until(lambda: not len(data.tasks))
-        assert gate.waiting == 1
+        for name, batch in (("t", long), ("other", make_batch(b"other")))
+    ]
+    client = await cluster.client(1)
+    client.send(records.ProduceRequest(acks=1, topic_data=topics), 9)
+    got = [one.partition_responses[0].error_code for one in (await client.receive()).responses]
+    assert got == [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NONE]
+    assert cluster.partition(1).log.log_end_offset == 0
+    assert cluster.partition(1, "other").log.log_end_offset == 1
+
+
+@pytest.mark.world(brokers=(1, 2), topics="t")
+async def test_request_that_waits_for_its_replicas_keeps_no_records(cluster: DataCluster) -> None:
+    await cluster.brokers[2].data.fetchers.stop()
+    gate, client = Gate(cluster), await cluster.client(1)
+    gate.is_open.set()
+    for batch in (make_batch(b"short"), long_batch()):
+        client.send_produce(batch, timeout_ms=60_000)
+    await until(lambda: len(cluster.partition(1).committed_waiters) == 2)
+    waiting = [one for one in gc.get_objects() if isinstance(one, Production)]
+    assert len(waiting) == 2
+    assert not any(one._rows or one._begun or one._verified or one._transaction for one in waiting)
+
+
+async def test_stopping_broker_starts_no_long_batch_and_nothing_after_one(cluster: DataCluster) -> None:
+    """Its listeners stop last, when its logs are already closed."""
+    gate = Gate(cluster)
+    client, late = await cluster.client(1), await cluster.client(1)
+    client.send_produce(long_batch(), acks=1)
+    client.send_produce(make_batch(b"after"), acks=1)
+    client.send_produce(long_batch(), acks=1)
+    await until(lambda: gate.waiting)
+    data, server = cluster.brokers[1].data, cluster.brokers[1].listener._server
+    await data.stop()
+    await until(lambda: server.connection_count == 1)
+    assert cluster.partition(1).log.log_end_offset == 0, "no request overtakes the one that was aborted"
+    late.send_produce(make_batch(b"small"), acks=1)
+    late.send_produce(long_batch(), acks=1)
+    await late.receive()
+    await until(lambda: all(as_type(link.session, Connection)._is_held for link in server._connections))
+    await until(lambda: not len(data.tasks))
+    assert gate.waiting == 1

@@ -13,11 +13,12 @@ from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.runtime.network.tcp import StreamRuntime
 from pykraft.runtime.turns import TURN_US, TurnBudget
-from tests.broker.data_cluster import DataPlaneTools
+from tests.broker.data_cluster import DataCluster, make_batch
 from tests.broker.long_batches import BATCH_US, PIECE_US, WORK_PER_US, Gate, long_batch, produce_request
 from tests.narrowing import present
+from tests.waits import until
 
-pytestmark = pytest.mark.usefixtures("walked_in_python")
+pytestmark = [pytest.mark.usefixtures("walked_in_python"), pytest.mark.world(topics="t")]
 
 
 class WorkClock:
@@ -164,58 +165,48 @@ async def test_request_that_fails_or_is_cancelled_does_not_keep_others_waiting(c
     assert works[0].left == 5
 
 
-async def test_turn_validates_no_more_at_once_than_its_budget(
-    data_plane: DataPlaneTools, clock: WorkClock
-) -> None:
+async def test_turn_validates_no_more_at_once_than_its_budget(cluster: DataCluster, clock: WorkClock) -> None:
     """Whatever the number and length of the batches: beyond the budget they wait for a later turn."""
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        clock.count_turns()
-        client = await cluster.client(1)
-        batch = data_plane.batch(*(bytes(1 + n % 2) for n in range(1000)))
-        for _ in range(40):
-            client.send_produce(batch, acks=1)
-        client.send_produce(long_batch(data_plane), acks=1)
-        offsets = [
-            (await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(41)
-        ]
-        assert offsets == list(range(0, 41_000, 1000))
-        assert clock.longest_us <= TURN_US + PIECE_US
+    clock.count_turns()
+    client = await cluster.client(1)
+    batch = make_batch(*(bytes(1 + n % 2) for n in range(1000)))
+    for _ in range(40):
+        client.send_produce(batch, acks=1)
+    client.send_produce(long_batch(), acks=1)
+    offsets = [(await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(41)]
+    assert offsets == list(range(0, 41_000, 1000))
+    assert clock.longest_us <= TURN_US + PIECE_US
 
 
 @pytest.mark.parametrize("partitions", [1, 40])
 async def test_turn_decompresses_no_more_than_its_budget(
-    data_plane: DataPlaneTools, clock: WorkClock, partitions: int
+    cluster: DataCluster, clock: WorkClock, partitions: int
 ) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        clock.count_turns()
-        bomb = data_plane.batch(bytes(400 << 10), compression=Compression.ZSTD)
-        clients = [await cluster.client(1) for _ in range(40 // partitions)]
-        for client in clients:
-            client.send(produce_request(bomb, partitions), 9)
-        for client in clients:
-            for result in (await client.receive()).responses[0].partition_responses:
-                assert not result.error_code
-        assert clock.longest_us <= TURN_US + PIECE_US
+    clock.count_turns()
+    bomb = make_batch(bytes(400 << 10), compression=Compression.ZSTD)
+    clients = [await cluster.client(1) for _ in range(40 // partitions)]
+    for client in clients:
+        client.send(produce_request(bomb, partitions), 9)
+    for client in clients:
+        for result in (await client.receive()).responses[0].partition_responses:
+            assert not result.error_code
+    assert clock.longest_us <= TURN_US + PIECE_US
 
 
-async def test_request_for_many_partitions_is_spread_over_turns(data_plane: DataPlaneTools) -> None:
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        gate = Gate(cluster, short_at_once=False)
-        client = await cluster.client(1)
-        batch = data_plane.batch(b"v")
-        client.send(produce_request(batch, 1000), 9)
-        await data_plane.until(lambda: gate.waiting)
-        assert 0 < cluster.partition(1).log.log_end_offset < 300
-        gate.is_open.set()
-        results = (await client.receive()).responses[0].partition_responses
-        assert [result.base_offset for result in results] == list(range(1000))
+async def test_request_for_many_partitions_is_spread_over_turns(cluster: DataCluster) -> None:
+    gate = Gate(cluster, short_at_once=False)
+    client = await cluster.client(1)
+    batch = make_batch(b"v")
+    client.send(produce_request(batch, 1000), 9)
+    await until(lambda: gate.waiting)
+    assert 0 < cluster.partition(1).log.log_end_offset < 300
+    gate.is_open.set()
+    results = (await client.receive()).responses[0].partition_responses
+    assert [result.base_offset for result in results] == list(range(1000))
 
 
 async def test_request_whose_partitions_are_all_refused_is_spread_over_turns(
-    data_plane: DataPlaneTools, clock: WorkClock, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, clock: WorkClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """None of them is walked, and a walk is what would have asked for room."""
     find = ReplicaManager.by_name
@@ -224,14 +215,12 @@ async def test_request_whose_partitions_are_all_refused_is_spread_over_turns(
         clock.work(BATCH_US)
         return find(replicas, topic, index)
 
-    async with data_plane.cluster(1) as cluster:
-        await cluster.create(1)
-        clock.count_turns()
-        client = await cluster.client(1)
-        monkeypatch.setattr(ReplicaManager, "by_name", timed)
-        client.send(produce_request(b"damaged", 1000), 9)
-        client.send_produce(data_plane.batch(b"after"), acks=1)
-        results = (await client.receive()).responses[0].partition_responses
-        assert [result.error_code for result in results] == [ErrorCode.CORRUPT_MESSAGE] * 1000
-        assert (await client.receive()).responses[0].partition_responses[0].base_offset == 0
-        assert clock.longest_us <= TURN_US + 2 * BATCH_US
+    clock.count_turns()
+    client = await cluster.client(1)
+    monkeypatch.setattr(ReplicaManager, "by_name", timed)
+    client.send(produce_request(b"damaged", 1000), 9)
+    client.send_produce(make_batch(b"after"), acks=1)
+    results = (await client.receive()).responses[0].partition_responses
+    assert [result.error_code for result in results] == [ErrorCode.CORRUPT_MESSAGE] * 1000
+    assert (await client.receive()).responses[0].partition_responses[0].base_offset == 0
+    assert clock.longest_us <= TURN_US + 2 * BATCH_US

@@ -21,7 +21,7 @@ from pykraft.metadata_log.records import (
     TopicRecord,
 )
 from pykraft.metadata_log.replay import replay
-from tests.broker.data_cluster import Controller, DataBroker, DataPlaneTools
+from tests.broker.data_cluster import Controller, DataBroker, DataCluster
 from tests.narrowing import present
 
 TOPICS, PARTITIONS = 4, 6
@@ -58,124 +58,117 @@ async def reconciled(broker: DataBroker) -> None:
 
 
 async def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * (replica_publisher._LOCAL_COST + 1))
-    async with data_plane.cluster(1) as cluster:
-        broker, controller = cluster.brokers[1], cluster.controller
-        for number in range(TOPICS):
-            apply(controller, *creation(number, leader=2))
-        await reconciled(broker)
-        assert (len(list(broker.table)), led(broker)) == (TOPICS * PARTITIONS, 0)
+    broker, controller = cluster.brokers[1], cluster.controller
+    for number in range(TOPICS):
+        apply(controller, *creation(number, leader=2))
+    await reconciled(broker)
+    assert (len(list(broker.table)), led(broker)) == (TOPICS * PARTITIONS, 0)
 
+    moves = [
+        PartitionChangeRecord(index, topic_id(number), leader=1)
+        for number in range(TOPICS)
+        for index in range(PARTITIONS)
+    ]
+    apply(controller, *moves)
+    assert led(broker) == 5, "all in one turn"
+    assert not broker.replicas.is_reconciled
+    await reconciled(broker)
+    assert led(broker) == TOPICS * PARTITIONS
+
+    apply(controller, *(replace(move, leader=2) for move in moves))
+    assert led(broker) == TOPICS * PARTITIONS - 5
+    # Newer changes overtake those still to be applied: one partition moves back, one topic is
+    # deleted.
+    apply(controller, PartitionChangeRecord(PARTITIONS - 1, topic_id(1), leader=1))
+    apply(controller, RemoveTopicRecord(topic_id(3)))
+    await reconciled(broker)
+    assert led(broker) == 1
+    moved_back = present(broker.table.find("t1", PARTITIONS - 1))
+    assert (moved_back.leader_id, moved_back.leader_epoch) == (1, 3)
+    assert broker.table.find("t3", 0) is None
+
+
+async def test_broker_that_never_catches_up_with_changes_still_reports_its_progress(
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the controller would conclude that it does not follow the metadata log."""
+    monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * (replica_publisher._LOCAL_COST + 1))
+    broker, controller = cluster.brokers[1], cluster.controller
+    for number in range(TOPICS):
+        apply(controller, *creation(number, leader=2))
+    await reconciled(broker)
+    applied = controller.image.offset
+    published = []
+    for round in range(6):
         moves = [
-            PartitionChangeRecord(index, topic_id(number), leader=1)
+            PartitionChangeRecord(index, topic_id(number), leader=1 + round % 2)
             for number in range(TOPICS)
             for index in range(PARTITIONS)
         ]
         apply(controller, *moves)
-        assert led(broker) == 5, "all in one turn"
-        assert not broker.replicas.is_reconciled
-        await reconciled(broker)
-        assert led(broker) == TOPICS * PARTITIONS
-
-        apply(controller, *(replace(move, leader=2) for move in moves))
-        assert led(broker) == TOPICS * PARTITIONS - 5
-        # Newer changes overtake those still to be applied: one partition moves back, one topic is
-        # deleted.
-        apply(controller, PartitionChangeRecord(PARTITIONS - 1, topic_id(1), leader=1))
-        apply(controller, RemoveTopicRecord(topic_id(3)))
-        await reconciled(broker)
-        assert led(broker) == 1
-        moved_back = present(broker.table.find("t1", PARTITIONS - 1))
-        assert (moved_back.leader_id, moved_back.leader_epoch) == (1, 3)
-        assert broker.table.find("t3", 0) is None
-
-
-async def test_broker_that_never_catches_up_with_changes_still_reports_its_progress(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise the controller would conclude that it does not follow the metadata log."""
-    monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * (replica_publisher._LOCAL_COST + 1))
-    async with data_plane.cluster(1) as cluster:
-        broker, controller = cluster.brokers[1], cluster.controller
-        for number in range(TOPICS):
-            apply(controller, *creation(number, leader=2))
-        await reconciled(broker)
-        applied = controller.image.offset
-        published = []
-        for round in range(6):
-            moves = [
-                PartitionChangeRecord(index, topic_id(number), leader=1 + round % 2)
-                for number in range(TOPICS)
-                for index in range(PARTITIONS)
-            ]
-            apply(controller, *moves)
-            published.append(controller.image.offset)
-            if round == 0:
-                assert broker.data.publisher.unapplied_since == applied
-        seen = []
-        while (offset := broker.data.publisher.unapplied_since) is not None:
-            seen.append(offset)
-            await asyncio.sleep(0)
-        assert seen == sorted(seen)
-        assert set(seen) <= set(published) and len(set(seen)) >= 4
+        published.append(controller.image.offset)
+        if round == 0:
+            assert broker.data.publisher.unapplied_since == applied
+    seen = []
+    while (offset := broker.data.publisher.unapplied_since) is not None:
+        seen.append(offset)
+        await asyncio.sleep(0)
+    assert seen == sorted(seen)
+    assert set(seen) <= set(published) and len(set(seen)) >= 4
 
 
 async def test_broker_that_starts_opens_all_that_is_assigned_to_it(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 10)
-    async with data_plane.cluster(1) as cluster:
-        broker, controller = cluster.brokers[1], cluster.controller
-        records = [record for number in range(TOPICS) for record in creation(number, leader=1)]
-        controller.image, _ = replay(controller.image, records, controller.image.offset + 1, 1)
-        broker.data.publisher.publish(build_full_delta(controller.image), controller.image)
-        assert not broker.replicas.is_reconciled
-        await reconciled(broker)
-        assert led(broker) == TOPICS * PARTITIONS
+    broker, controller = cluster.brokers[1], cluster.controller
+    records = [record for number in range(TOPICS) for record in creation(number, leader=1)]
+    controller.image, _ = replay(controller.image, records, controller.image.offset + 1, 1)
+    broker.data.publisher.publish(build_full_delta(controller.image), controller.image)
+    assert not broker.replicas.is_reconciled
+    await reconciled(broker)
+    assert led(broker) == TOPICS * PARTITIONS
 
 
 async def test_logs_that_are_open_at_a_start_are_applied_in_turns(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_reconciler, "OPENED_PER_STEP", 3)
     count = TOPICS * PARTITIONS
-    async with data_plane.cluster(1) as cluster:
-        for number in range(TOPICS):
-            apply(cluster.controller, *creation(number, leader=1))
-        await reconciled(cluster.brokers[1])
-        await cluster.brokers[1].stop()
-        broker = await cluster.start(1)  # the broker learns of the first partition of each topic
-        await reconciled(broker)
-        broker.data.publisher.publish(build_full_delta(cluster.controller.image), cluster.controller.image)
-        seen = [TOPICS]
-        async with asyncio.timeout(15):
-            while seen[-1] < count:
-                await asyncio.sleep(0)
-                seen.append(len(list(broker.table)))
-        assert max(later - earlier for earlier, later in pairwise(seen)) == 3
+    for number in range(TOPICS):
+        apply(cluster.controller, *creation(number, leader=1))
+    await reconciled(cluster.brokers[1])
+    await cluster.brokers[1].stop()
+    broker = await cluster.start(1)  # the broker learns of the first partition of each topic
+    await reconciled(broker)
+    broker.data.publisher.publish(build_full_delta(cluster.controller.image), cluster.controller.image)
+    seen = [TOPICS]
+    async with asyncio.timeout(15):
+        while seen[-1] < count:
+            await asyncio.sleep(0)
+            seen.append(len(list(broker.table)))
+    assert max(later - earlier for earlier, later in pairwise(seen)) == 3
 
 
 async def test_growth_is_reported_while_logs_are_opened(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise the garbage collector would scan the objects of all logs at an arbitrary time."""
     monkeypatch.setattr(log_reconciler, "GROWTH_LOGS", 40)
-    async with data_plane.cluster(1) as cluster:
-        broker = cluster.brokers[1]
-        opened: list[int] = []
-        monkeypatch.setattr(
-            broker.data.reconciler, "_on_growth", lambda: opened.append(len(list(broker.table)))
-        )
-        records = [PartitionRecord(index, topic_id(0), (1,), (1,), 1) for index in range(100)]
-        apply(cluster.controller, TopicRecord("t0", topic_id(0)), *records)
-        await reconciled(broker)
-        assert opened == [48, 96]
+    broker = cluster.brokers[1]
+    opened: list[int] = []
+    monkeypatch.setattr(broker.data.reconciler, "_on_growth", lambda: opened.append(len(list(broker.table))))
+    records = [PartitionRecord(index, topic_id(0), (1,), (1,), 1) for index in range(100)]
+    apply(cluster.controller, TopicRecord("t0", topic_id(0)), *records)
+    await reconciled(broker)
+    assert opened == [48, 96]
 
 
 async def test_each_log_of_a_large_topic_is_configured_once(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configured = []
     set_min_isr = Partition.set_min_isr
@@ -186,15 +179,14 @@ async def test_each_log_of_a_large_topic_is_configured_once(
 
     monkeypatch.setattr(Partition, "set_min_isr", counted)
     count = 5 * log_reconciler.OPENED_PER_STEP
-    async with data_plane.cluster(1) as cluster:
-        records = [PartitionRecord(index, topic_id(0), (1,), (1,), 1) for index in range(count)]
-        apply(cluster.controller, TopicRecord("t0", topic_id(0)), *records)
-        await reconciled(cluster.brokers[1])
-        assert sorted(configured) == sorted(f"t0-{index}" for index in range(count))
+    records = [PartitionRecord(index, topic_id(0), (1,), (1,), 1) for index in range(count)]
+    apply(cluster.controller, TopicRecord("t0", topic_id(0)), *records)
+    await reconciled(cluster.brokers[1])
+    assert sorted(configured) == sorted(f"t0-{index}" for index in range(count))
 
 
 async def test_many_replicas_of_a_deleted_topic_are_found_no_more_at_once_and_dropped_in_turns(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A topic that has the same name by then is served by its own replicas only."""
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * replica_publisher._LOCAL_COST)
@@ -207,28 +199,27 @@ async def test_many_replicas_of_a_deleted_topic_are_found_no_more_at_once_and_dr
 
     monkeypatch.setattr(Partition, "refuse_waiters", counted)
     count, old, new = 4 * 5, topic_id(0), topic_id(1)
-    async with data_plane.cluster(1) as cluster:
-        broker, controller = cluster.brokers[1], cluster.controller
-        for id in (old, new):
-            partitions = [PartitionRecord(index, id, (1,), (1,), 1) for index in range(count)]
-            apply(controller, TopicRecord("t", id), *partitions)
-            if id == old:
-                await reconciled(broker)
-                replicas = list(broker.table)
-                assert len(replicas) == count
-                apply(controller, RemoveTopicRecord(old))
-                assert dropped == [0, 1, 2, 3, 4], "all in one turn"
-                assert not broker.replicas.is_reconciled
-                assert broker.table.find("t", count - 1) is None
-        assert broker.table.find("t", count - 1) is None
-        await reconciled(broker)
-        assert sorted(dropped) == list(range(count)) and not any(it.is_leader for it in replicas)
-        assert {partition.topic_id for partition in broker.table} == {new}
-        assert {opened.topic_id for opened in broker.logs.logs.values()} == {new}
+    broker, controller = cluster.brokers[1], cluster.controller
+    for id in (old, new):
+        partitions = [PartitionRecord(index, id, (1,), (1,), 1) for index in range(count)]
+        apply(controller, TopicRecord("t", id), *partitions)
+        if id == old:
+            await reconciled(broker)
+            replicas = list(broker.table)
+            assert len(replicas) == count
+            apply(controller, RemoveTopicRecord(old))
+            assert dropped == [0, 1, 2, 3, 4], "all in one turn"
+            assert not broker.replicas.is_reconciled
+            assert broker.table.find("t", count - 1) is None
+    assert broker.table.find("t", count - 1) is None
+    await reconciled(broker)
+    assert sorted(dropped) == list(range(count)) and not any(it.is_leader for it in replicas)
+    assert {partition.topic_id for partition in broker.table} == {new}
+    assert {opened.topic_id for opened in broker.logs.logs.values()} == {new}
 
 
 async def test_broker_that_stops_refuses_who_waits_at_replicas_of_a_deleted_topic_too(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that are still to resign are in no table any more."""
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 3 * replica_publisher._LOCAL_COST)
@@ -239,46 +230,44 @@ async def test_broker_that_stops_refuses_who_waits_at_replicas_of_a_deleted_topi
         refuse(partition, code)
 
     monkeypatch.setattr(Partition, "refuse_waiters", note)
-    async with data_plane.cluster(1) as cluster:
-        broker = cluster.brokers[1]
-        wide = [PartitionRecord(index, topic_id(0), (1,), (1,), 1) for index in range(20)]
-        apply(cluster.controller, TopicRecord("t", topic_id(0)), *wide)
-        await reconciled(broker)
-        apply(cluster.controller, RemoveTopicRecord(topic_id(0)))
-        assert len(refused) < 20
-        await broker.data.stop()
-        assert refused == set(range(20))
+    broker = cluster.brokers[1]
+    wide = [PartitionRecord(index, topic_id(0), (1,), (1,), 1) for index in range(20)]
+    apply(cluster.controller, TopicRecord("t", topic_id(0)), *wide)
+    await reconciled(broker)
+    apply(cluster.controller, RemoveTopicRecord(topic_id(0)))
+    assert len(refused) < 20
+    await broker.data.stop()
+    assert refused == set(range(20))
 
 
 async def test_settings_of_many_replicas_are_applied_in_turns_and_before_what_relies_on_them(
-    data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * replica_publisher._LOCAL_COST)
     count = 4 * 5
-    async with data_plane.cluster(1) as cluster:
-        broker, controller = cluster.brokers[1], cluster.controller
-        partitions = [PartitionRecord(index, topic_id(0), (1, 2), (1, 2), 2) for index in range(count)]
-        apply(controller, TopicRecord("t", topic_id(0)), *partitions)
-        await reconciled(broker)
-        before = controller.image.offset
+    broker, controller = cluster.brokers[1], cluster.controller
+    partitions = [PartitionRecord(index, topic_id(0), (1, 2), (1, 2), 2) for index in range(count)]
+    apply(controller, TopicRecord("t", topic_id(0)), *partitions)
+    await reconciled(broker)
+    before = controller.image.offset
 
-        def configured() -> int:
-            return sum(partition.log.config.retention_ms == 77 for partition in broker.table)
+    def configured() -> int:
+        return sum(partition.log.config.retention_ms == 77 for partition in broker.table)
 
-        apply(controller, ConfigRecord(ConfigResourceType.TOPIC, "t", "retention.ms", "77"))
-        assert configured() == 4, "the first turn also builds the settings"
-        moves = [PartitionChangeRecord(index, topic_id(0), leader=1) for index in range(count)]
-        apply(controller, *moves)
-        applied = broker.data.publisher.unapplied_since
-        assert applied is not None and applied <= before
-        seen = [(configured(), led(broker))]
-        async with asyncio.timeout(15):
-            while seen[-1][1] < count:
-                await asyncio.sleep(0)
-                seen.append((configured(), led(broker)))
-        assert max(later[0] - earlier[0] for earlier, later in pairwise(seen)) <= 5
-        assert all(ready == count for ready, leading in seen if leading)
-        await reconciled(broker)
-        apply(controller, ConfigRecord(ConfigResourceType.BROKER, "", "log.retention.bytes", "78"))
-        await reconciled(broker)
-        assert {partition.log.config.retention_bytes for partition in broker.table} == {78}
+    apply(controller, ConfigRecord(ConfigResourceType.TOPIC, "t", "retention.ms", "77"))
+    assert configured() == 4, "the first turn also builds the settings"
+    moves = [PartitionChangeRecord(index, topic_id(0), leader=1) for index in range(count)]
+    apply(controller, *moves)
+    applied = broker.data.publisher.unapplied_since
+    assert applied is not None and applied <= before
+    seen = [(configured(), led(broker))]
+    async with asyncio.timeout(15):
+        while seen[-1][1] < count:
+            await asyncio.sleep(0)
+            seen.append((configured(), led(broker)))
+    assert max(later[0] - earlier[0] for earlier, later in pairwise(seen)) <= 5
+    assert all(ready == count for ready, leading in seen if leading)
+    await reconciled(broker)
+    apply(controller, ConfigRecord(ConfigResourceType.BROKER, "", "log.retention.bytes", "78"))
+    await reconciled(broker)
+    assert {partition.log.config.retention_bytes for partition in broker.table} == {78}
