@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 
 async def until(condition: Callable[[], object], timeout_s: float = 20, every_s: float = 0.002) -> None:
@@ -9,6 +10,10 @@ async def until(condition: Callable[[], object], timeout_s: float = 20, every_s:
     async with asyncio.timeout(timeout_s):
         while not condition():
             await asyncio.sleep(every_s)
+
+
+until_now = partial(until, every_s=0)
+"""Looks at the condition in each turn of the loop."""
 
 
 async def settle(turns: int = 30) -> None:

@@ -1,11 +1,9 @@
 """Requests that name very many groups, members or topics: over several turns, and within bounds."""
 
 import asyncio
-import copy
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from random import Random
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -22,11 +20,10 @@ from pykraft.group_coordinator.offsets.transactional import MAX_PARTITIONS
 from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
 from pykraft.group_coordinator.state.member import ConsumerMember
-from pykraft.group_coordinator.state.result import CoordinatorResult
 from pykraft.group_coordinator.state.shard_state import Group
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.codec.pace import TooManyItemsError, at_once
-from pykraft.kafka_protocol.codec.schema import Message, Request
+from pykraft.kafka_protocol.codec.schema import Request
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupDescribeRequest,
@@ -47,16 +44,15 @@ from pykraft.kafka_protocol.messages.offsets import (
     TxnOffsetCommitRequestTopic,
 )
 from pykraft.kafka_protocol.messages.transactions import DescribeTransactionsRequest
-from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.persistent import Map
 from tests.asynchronous import in_loop
+from tests.broker.slices import pauses_of, turns_of
 from tests.group_coordinator import tools
-from tests.group_coordinator.busy import BusyWorld
+from tests.group_coordinator.busy import BusyWorld, busy
+from tests.waits import settle
 
 ROWS = {row.key: row for row in make_apis()}
-CONTEXT = RequestContext(client_id="cli", client_address="127.0.0.1")
 MEMBERS = [f"m{number:04}" for number in range(1_000)]
-T = TypeVar("T")
 
 
 def classic(group_id: str, members: list[str]) -> ClassicGroup:
@@ -94,35 +90,18 @@ def consumers(group_id: str, members: list[str]) -> ConsumerGroup:
     )
 
 
-class World(BusyWorld):
-    def put(self, *groups: Group) -> None:
-        """Groups come into being as they are."""
-        result = CoordinatorResult(None, groups=groups)  # type: ignore[arg-type]
-        self.service._runtime._apply(self.hosted, lambda state: result)
-
-    def send(self, request: Message, version: int) -> asyncio.Task[Any]:
-        return asyncio.ensure_future(tools.answer(self.service, CONTEXT, request, version))
+def group(consumer: bool, members: int = len(MEMBERS)) -> Group:
+    return (consumers if consumer else classic)("g", MEMBERS[:members])
 
 
-@asynccontextmanager
-async def begun(*, sizes: dict[str, int]) -> AsyncIterator[World]:
-    world = World(sizes)
-    for _ in range(10):
-        await asyncio.sleep(0)
-    yield world
-    await world.service.stop()
+def describe(world: BusyWorld, consumer: bool, *names: str) -> asyncio.Task[Any]:
+    if consumer:
+        return world.send(ConsumerGroupDescribeRequest(group_ids=[*names]), 1)
+    return world.send(DescribeGroupsRequest(groups=[*names]), 6)
 
 
-world = in_loop(begun)
-
-
-async def turns_of(asked: Awaitable[T]) -> tuple[T, int]:
-    """The answer, and in how many turns it was given."""
-    turns, waiting = 0, asyncio.ensure_future(asked)
-    while not waiting.done():
-        turns += 1
-        await asyncio.sleep(0)
-    return waiting.result(), turns
+world = in_loop(busy)
+of_both_kinds = pytest.mark.parametrize("consumer", [True, False])
 
 
 @pytest.mark.parametrize(
@@ -144,53 +123,37 @@ def test_name_that_is_repeated_counts_as_in_kafka(
     assert named == (["a", "b", "a"] if times == 2 else ["a", "b"])
 
 
-@pytest.mark.parametrize("consumer", [True, False])
-@pytest.mark.world(sizes={"t": 1})
+@of_both_kinds
 async def test_group_that_is_named_again_and_again_is_looked_at_once(
-    world: World, consumer: bool, monkeypatch: pytest.MonkeyPatch
+    world: BusyWorld, consumer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.put(consumers("g", MEMBERS[:9]) if consumer else classic("g", MEMBERS[:9]))
+    world.put(group(consumer, 9))
     names = ["g", "none", *["g"] * 500]
-    request = (
-        ConsumerGroupDescribeRequest(group_ids=[*names])
-        if consumer
-        else DescribeGroupsRequest(groups=[*names])
-    )
-    version = 1 if consumer else 6
-    answer, turns = await turns_of(world.send(copy.deepcopy(request), version))
+    answer, turns = await turns_of(describe(world, consumer, *names))
     assert [group.group_id for group in answer.groups] == names
     assert {len(group.members) for group in answer.groups if group.group_id == "g"} == {9}
     assert turns < 100, "not for each"
     monkeypatch.setattr(descriptions, "MOST_REPEATED_BYTES", 10_000)
-    refused, _ = await turns_of(world.send(request, version))
+    refused = await describe(world, consumer, *names)
     assert {group.error_code for group in refused.groups} == {ErrorCode.INVALID_REQUEST}
-    once = (
-        DescribeGroupsRequest(groups=["g"]) if not consumer else ConsumerGroupDescribeRequest(group_ids=["g"])
-    )
-    assert len((await world.send(once, version)).groups[0].members) == 9
+    assert len((await describe(world, consumer, "g")).groups[0].members) == 9
 
 
-@pytest.mark.parametrize("consumer", [True, False])
-@pytest.mark.world(sizes={"t": 1})
+@of_both_kinds
 async def test_group_with_very_many_members_is_described_over_several_turns(
-    world: World, consumer: bool
+    world: BusyWorld, consumer: bool
 ) -> None:
-    world.put(consumers("g", MEMBERS) if consumer else classic("g", MEMBERS))
-    request = (
-        ConsumerGroupDescribeRequest(group_ids=["g"]) if consumer else DescribeGroupsRequest(groups=["g"])
-    )
-    describing = world.send(request, 1 if consumer else 6)
-    for _ in range(50):
-        await asyncio.sleep(0)
+    world.put(group(consumer))
+    describing = describe(world, consumer, "g")
+    await settle(50)
     assert not describing.done()
-    world.put(consumers("g", MEMBERS[:3]) if consumer else classic("g", MEMBERS[:3]))
+    world.put(group(consumer, 3))
     answer, turns = await turns_of(describing)
     assert turns > len(MEMBERS) // 10
     assert [one.member_id for one in answer.groups[0].members] == MEMBERS, "of one moment"
 
 
-@pytest.mark.world(sizes={"t": 1})
-async def test_very_many_groups_are_listed_over_several_turns(world: World) -> None:
+async def test_very_many_groups_are_listed_over_several_turns(world: BusyWorld) -> None:
     names = [f"g{number}" for number in range(3_000)]
     world.put(
         *[classic(name, []) for name in names[1_000:]], *[consumers(name, []) for name in names[:1_000]]
@@ -207,14 +170,13 @@ async def test_very_many_groups_are_listed_over_several_turns(world: World) -> N
     assert answer.groups == []
 
 
-@pytest.mark.parametrize("consumer", [True, False])
-@pytest.mark.world(sizes={"t": 1})
+@of_both_kinds
 async def test_very_many_members_leave_over_several_turns(
-    world: World, consumer: bool, monkeypatch: pytest.MonkeyPatch
+    world: BusyWorld, consumer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(leave_group, "MEMBERS_AT_ONCE", 10)
     named = [*MEMBERS[:300], "nobody", MEMBERS[5], *MEMBERS[300:]]
-    world.put(consumers("g", MEMBERS) if consumer else classic("g", MEMBERS))
+    world.put(group(consumer))
     identities = [MemberIdentity(member_id=name) for name in named]
     leaving = world.send(LeaveGroupRequest(group_id="g", members=identities), 5)
     answer, turns = await turns_of(leaving)
@@ -223,10 +185,7 @@ async def test_very_many_members_leave_over_several_turns(
     codes[300:302] = [ErrorCode.UNKNOWN_MEMBER_ID] * 2
     assert [one.error_code for one in answer.members] == codes
     assert turns > 50
-    request = (
-        ConsumerGroupDescribeRequest(group_ids=["g"]) if consumer else DescribeGroupsRequest(groups=["g"])
-    )
-    (left,) = (await world.send(request, 1 if consumer else 6)).groups
+    (left,) = (await describe(world, consumer, "g")).groups
     assert left.members == []
     nobody = await world.send(LeaveGroupRequest(group_id="g", members=[]), 5)
     assert (nobody.error_code, nobody.members) == (ErrorCode.NONE, [])
@@ -266,7 +225,7 @@ def test_more_than_anybody_needs_is_refused_before_it_is_read(
 
 
 @pytest.mark.world(sizes={f"t{number}": 1 for number in range(1000)})
-async def test_subscription_names_many_topics_and_not_any_number(world: World) -> None:
+async def test_subscription_names_many_topics_and_not_any_number(world: BusyWorld) -> None:
     names = [f"t{number}" for number in range(MAX_TOPIC_NAMES + 1)]
 
     def join(count: int) -> asyncio.Task[Any]:
@@ -323,17 +282,16 @@ def test_request_that_is_refused_as_a_whole_is_the_same_for_all() -> None:
 def test_names_are_looked_through_and_answered_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(descriptions, "_AT_ONCE", 10)
     names = [f"name-{number % 40}" for number in range(60)]
-    assert sum(1 for _ in descriptions.each_once(names)) == 6
+    assert pauses_of(descriptions.each_once(names)) == 6
     assert at_once(descriptions.each_once(names)) == names[:40]
     described = {name: name.encode() for name in names}
     assert at_once(descriptions.as_named([*names], described)) == [name.encode() for name in names]
-    assert sum(1 for _ in descriptions.as_named(names, described)) >= 6
+    assert pauses_of(descriptions.as_named(names, described)) >= 6
     assert not names, "they are let go within its slices"
 
 
-@pytest.mark.world(sizes={"t": 1})
 async def test_groups_of_a_shard_that_is_elsewhere_are_refused_over_several_turns(
-    world: World, monkeypatch: pytest.MonkeyPatch
+    world: BusyWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(partition: int) -> None:
         raise KafkaError(ErrorCode.NOT_COORDINATOR, "elsewhere")
@@ -351,9 +309,8 @@ async def test_groups_of_a_shard_that_is_elsewhere_are_refused_over_several_turn
     assert turns[1] - turns[0] >= 299
 
 
-@pytest.mark.world(sizes={"t": 1})
 async def test_more_offsets_than_a_transaction_commits_are_refused_over_several_turns_and_nobody_is_asked(
-    world: World,
+    world: BusyWorld,
 ) -> None:
     count = 10 * MAX_PARTITIONS
 
@@ -363,7 +320,7 @@ async def test_more_offsets_than_a_transaction_commits_are_refused_over_several_
     one = TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=1, committed_metadata="")
     topic = TxnOffsetCommitRequestTopic(name="t", partitions=[one] * count)
     request = TxnOffsetCommitRequest(transactional_id="id", group_id="g", producer_id=1, topics=[topic])
-    answer, turns = await turns_of(world.service.txn_offset_commit(CONTEXT, request, 5, verify))
+    answer, turns = await turns_of(world.service.txn_offset_commit(tools.CALLER, request, 5, verify))
     (refused,) = answer.topics
     codes = {one.error_code for one in refused.partitions}
     assert (len(refused.partitions), codes) == (count, {ErrorCode.INVALID_COMMIT_OFFSET_SIZE})

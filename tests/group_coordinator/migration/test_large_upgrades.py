@@ -1,9 +1,11 @@
 """Upgrades of very many members beside the same ones decided at once: equal answers, records and states."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -12,22 +14,24 @@ from pykraft.group_coordinator.consumer.heartbeat import handle_consumer_heartbe
 from pykraft.group_coordinator.migration import migration
 from pykraft.group_coordinator.migration.migration import PreparedUpgrade
 from pykraft.group_coordinator.replay import replay_all
-from pykraft.group_coordinator.shard import write_records
 from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
-from pykraft.group_coordinator.state.result import AnyResult, Call, CoordinatorResult
+from pykraft.group_coordinator.state.result import AnyResult, Call
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.group_coordinator.state.subscription import TopicsView
-from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.groups import ConsumerGroupHeartbeatRequest
-from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.kafka_protocol.messages.groups import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
+from tests.asynchronous import in_loop
+from tests.broker.slices import pauses_of, turns_of
 from tests.group_coordinator import tools
-from tests.group_coordinator.busy import BusyWorld
+from tests.group_coordinator.busy import BusyWorld, busy
 from tests.group_coordinator.fleet import assignment, subscription
+from tests.group_coordinator.offset_rows import read_again, records_of
 
-CONTEXT = RequestContext(client_id="cli", client_address="127.0.0.1")
 TOPICS = TopicsView(tools.make_image({"t": 40}))
 Written = tuple[object, list[tuple[bytes, bytes | None]], tuple[object, ...], tuple[object, ...], ShardState]
 
@@ -81,10 +85,8 @@ def call_of(topics: TopicsView = TOPICS) -> Call:
 
 
 def written(state: ShardState, result: AnyResult) -> Written:
-    builder = BatchBuilder()
-    write_records(builder, result.records)
     after = replay_all(state, result.records)
-    return result.response, list(builder), tuple(result.timers), tuple(result.completions), after
+    return result.response, records_of(result), tuple(result.timers), tuple(result.completions), after
 
 
 def decided(state: ShardState, call: Call, prepared: PreparedUpgrade | None) -> Written:
@@ -95,26 +97,20 @@ def decided(state: ShardState, call: Call, prepared: PreparedUpgrade | None) -> 
 def test_prepared_upgrade_is_the_one_that_is_made_at_once(state: ClassicState) -> None:
     group = classic_group(12, state)
     prepared = PreparedUpgrade(group, call_of())
-    assert sum(1 for _ in prepared.prepare()) > 5 * 12
+    assert pauses_of(prepared.prepare()) > 5 * 12
     shard = ShardState().with_group(group)
     found = decided(shard, call_of(), prepared)
     assert found == decided(shard, call_of(), None)
     after = found[-1]
     assert isinstance(after, ShardState)
     assert isinstance(after.groups["g"], ConsumerGroup)
-    from_log = shard
-    for key, value in found[1]:
-        record = tools.decode(key, value)
-        assert record is not None
-        from_log = replay_all(from_log, [record])
-    assert from_log == after
+    assert read_again(shard, found[1]) == after
 
 
 def test_upgrade_is_not_of_what_has_changed_since_it_was_prepared() -> None:
     group = classic_group(12)
     prepared = PreparedUpgrade(group, call_of())
-    for _ in prepared.prepare():
-        pass
+    pauses_of(prepared.prepare())
     left = ShardState().with_group(group.without_member("m03"))
     assert decided(left, call_of(), prepared) == decided(left, call_of(), None)
     grown = call_of(TopicsView(tools.make_image({"t": 50}, 2)))
@@ -126,19 +122,23 @@ def test_upgrade_is_not_of_what_has_changed_since_it_was_prepared() -> None:
     assert raised.value.code is ErrorCode.GROUP_ID_NOT_FOUND
 
 
-async def upgrading(count: int) -> BusyWorld:
-    world = BusyWorld({"t": 40})
-    for _ in range(10):
-        await asyncio.sleep(0)
-    put(world, classic_group(count))
-    return world
+@asynccontextmanager
+async def with_a_classic_group() -> AsyncIterator[BusyWorld]:
+    async with busy(sizes={"t": 40}) as world:
+        world.put(classic_group(12))
+        yield world
 
 
-def put(world: BusyWorld, group: ClassicGroup) -> None:
-    world.service._runtime._apply(world.hosted, lambda state: CoordinatorResult(None, groups=(group,)))
+world = in_loop(with_a_classic_group)
 
 
-async def test_members_that_join_together_prepare_one_upgrade(monkeypatch: pytest.MonkeyPatch) -> None:
+def join(world: BusyWorld, member_id: str = "new") -> Coroutine[Any, Any, ConsumerGroupHeartbeatResponse]:
+    return world.service.consumer_group_heartbeat(tools.CALLER, join_request(member_id), 1)
+
+
+async def test_members_that_join_together_prepare_one_upgrade(
+    world: BusyWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     begun: list[PreparedUpgrade] = []
     prepare = PreparedUpgrade.prepare
 
@@ -147,43 +147,40 @@ async def test_members_that_join_together_prepare_one_upgrade(monkeypatch: pytes
         yield from prepare(prepared)
 
     monkeypatch.setattr(PreparedUpgrade, "prepare", counted)
-    world = await upgrading(12)
-    joining = [world.service.consumer_group_heartbeat(CONTEXT, join_request(f"n{n}"), 1) for n in range(8)]
+    joining = [join(world, f"n{n}") for n in range(8)]
     answers = await asyncio.gather(*joining)
     assert {answer.error_code for answer in answers} == {0}
     assert len(begun) == 1
     group = world.hosted.shard.state.groups["g"]
     assert isinstance(group, ConsumerGroup)
     assert len(group.members) == 20
-    await world.service.stop()
 
 
 @pytest.mark.parametrize("seed", range(10))
-async def test_members_that_leave_amid_the_preparation_are_not_in_the_upgraded_group(seed: int) -> None:
+async def test_members_that_leave_amid_the_preparation_are_not_in_the_upgraded_group(
+    world: BusyWorld, seed: int
+) -> None:
     rng = Random(seed)
-    world = await upgrading(12)
-    joining = asyncio.create_task(world.service.consumer_group_heartbeat(CONTEXT, join_request(), 1))
     left: set[str] = set()
-    while not joining.done():
-        await asyncio.sleep(0)
+
+    def leave(turn: int) -> None:
         group = world.hosted.shard.state.groups["g"]
         if isinstance(group, ClassicGroup) and rng.random() < 0.05:
             left.add(member_id := rng.choice(sorted(group.members)))
-            put(world, group.without_member(member_id))
-    assert joining.result().error_code == 0
+            world.put(group.without_member(member_id))
+
+    answer, _ = await turns_of(join(world), leave)
+    assert answer.error_code == 0
     upgraded = world.hosted.shard.state.groups["g"]
     assert isinstance(upgraded, ConsumerGroup)
     assert set(upgraded.members) == {"new", *(f"m{n:02}" for n in range(12))} - left
-    await world.service.stop()
 
 
-async def test_group_that_cannot_be_upgraded_says_so_to_all_that_join() -> None:
-    world = await upgrading(12)
+async def test_group_that_cannot_be_upgraded_says_so_to_all_that_join(world: BusyWorld) -> None:
     group = world.hosted.shard.state.groups["g"]
     assert isinstance(group, ClassicGroup)
-    put(world, replace(group, protocol_type="connect"))
-    joining = [world.service.consumer_group_heartbeat(CONTEXT, join_request(f"n{n}"), 1) for n in range(3)]
+    world.put(replace(group, protocol_type="connect"))
+    joining = [join(world, f"n{n}") for n in range(3)]
     for refused in await asyncio.gather(*joining, return_exceptions=True):
         assert isinstance(refused, KafkaError)
         assert refused.code is ErrorCode.GROUP_ID_NOT_FOUND
-    await world.service.stop()

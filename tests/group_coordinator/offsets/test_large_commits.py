@@ -1,6 +1,5 @@
 """Large commits beside the same ones decided in one go: the same codes, the same records, the same state."""
 
-from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -9,13 +8,12 @@ from pykraft.group_coordinator.offsets import large_commits
 from pykraft.group_coordinator.offsets.commit import handle_offset_commit
 from pykraft.group_coordinator.offsets.large_commits import LargeCommit
 from pykraft.group_coordinator.replay import replay, replay_all
-from pykraft.group_coordinator.shard import GroupShard, write_records
+from pykraft.group_coordinator.shard import GroupShard
 from pykraft.group_coordinator.state import prepared_change
 from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.state.records import GroupRecord, OffsetCommitKey, OffsetCommitValue
 from pykraft.group_coordinator.state.result import AnyResult
 from pykraft.group_coordinator.state.shard_state import ShardState
-from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import ZERO_UUID
 from pykraft.kafka_protocol.messages.offsets import (
@@ -24,8 +22,9 @@ from pykraft.kafka_protocol.messages.offsets import (
     OffsetCommitRequestTopic,
 )
 from pykraft.metadata_log.persistent import Map
+from tests.broker.slices import pauses_of
 from tests.group_coordinator import tools
-from tests.group_coordinator.offset_rows import index_of
+from tests.group_coordinator.offset_rows import index_of, read_again, records_of
 from tests.seeds import seeds
 
 SIZES = {"t": 40, "u": 3, "v": 1}
@@ -84,12 +83,10 @@ def change(rng: Random, lab: tools.ShardLab, state: ShardState) -> ShardState:
 
 
 def decided(state: ShardState, result: AnyResult) -> Decided:
-    builder = BatchBuilder()
-    write_records(builder, result.records)
-    return result.response, list(builder), result.timers, replay_all(state, result.records)
+    return result.response, records_of(result), result.timers, replay_all(state, result.records)
 
 
-def at_once(state: ShardState, commit: LargeCommit, lab: tools.ShardLab) -> Decided | ErrorCode:
+def decided_in_slices(state: ShardState, commit: LargeCommit, lab: tools.ShardLab) -> Decided | ErrorCode:
     try:
         return decided(state, commit.decide(state, lab.topics))
     except KafkaError as error:
@@ -99,10 +96,9 @@ def at_once(state: ShardState, commit: LargeCommit, lab: tools.ShardLab) -> Deci
 def expected(state: ShardState, request: OffsetCommitRequest, version: int, lab: tools.ShardLab) -> object:
     view = tools.commit_view(request, version)
     try:
-        whole = decided(state, handle_offset_commit(state, view, lab.call(version)))
+        return decided(state, handle_offset_commit(state, view, lab.call(version)))
     except KafkaError as error:
         return error.code
-    return whole
 
 
 def initial(rng: Random) -> ShardState:
@@ -135,9 +131,9 @@ def test_large_commit_is_decided_as_any_other(seed: int) -> None:
             for _ in commit.merge(state):
                 state = change(rng, lab, state)
         if rng.random() < 0.5:
-            assert len(list(commit.merge(state))) < 100
+            assert pauses_of(commit.merge(state)) < 100
             state = change(rng, lab, state)
-        found, whole = at_once(state, commit, lab), expected(state, request, version, lab)
+        found, whole = decided_in_slices(state, commit, lab), expected(state, request, version, lab)
         if isinstance(found, ErrorCode):
             assert found == whole
             continue
@@ -147,19 +143,9 @@ def test_large_commit_is_decided_as_any_other(seed: int) -> None:
             tools.commit_response(tools.commit_view(request, version), whole[0], version)
         )
         assert (dict(records), timers, state_after) == (dict(whole[1]), *whole[2:])
-        from_log = state
-        for record in iter_decoded(records):
-            from_log = replay(from_log, record)
-        assert from_log == state_after
+        assert read_again(state, records) == state_after
         assert {k: dict(v) for k, v in state_after.groups_by_topic.items()} == index_of(state_after)
         state = state_after
-
-
-def iter_decoded(records: list[tuple[bytes, bytes | None]]) -> Iterator[GroupRecord]:
-    for key, value in records:
-        record = tools.decode(key, value)
-        assert record is not None
-        yield record
 
 
 def prepared(lab: tools.ShardLab, offsets: dict[str, range], max_bytes: int = 10**6) -> LargeCommit:
@@ -172,10 +158,8 @@ def prepared(lab: tools.ShardLab, offsets: dict[str, range], max_bytes: int = 10
     ]
     view = tools.commit_view(OffsetCommitRequest(group_id="g", topics=topics), 9)
     commit = LargeCommit(view, lab.call(9), max_bytes)
-    for _ in commit.prepare():
-        pass
-    for _ in commit.merge(lab.shard.state):
-        pass
+    pauses_of(commit.prepare())
+    pauses_of(commit.merge(lab.shard.state))
     return commit
 
 
@@ -252,8 +236,8 @@ def test_nothing_is_merged_again_while_nothing_has_changed() -> None:
     """What is decided in one turn then costs the same for one topic and for ten thousand."""
     lab = tools.ShardLab(SIZES)
     commit = prepared(lab, {"t": range(40), "u": range(3), "v": range(1)})
-    assert list(commit.merge(lab.shard.state)) == []
+    assert pauses_of(commit.merge(lab.shard.state)) == 0
     other = GroupRecord(OffsetCommitKey("h", "w", 0), OffsetCommitValue(1, -1, "", 0, None, ZERO_UUID))
     changed = replay(lab.shard.state, other)
-    assert len(list(commit.merge(changed))) > 0
-    assert list(commit.merge(changed)) == []
+    assert pauses_of(commit.merge(changed)) > 0
+    assert pauses_of(commit.merge(changed)) == 0

@@ -1,8 +1,10 @@
 """Deleting groups with very many offsets, and very many offsets of a group."""
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
@@ -15,7 +17,7 @@ from pykraft.group_coordinator.offsets.large_deletions import (
     LargeOffsetDelete,
     count_small,
 )
-from pykraft.group_coordinator.replay import replay, replay_all
+from pykraft.group_coordinator.replay import replay_all
 from pykraft.group_coordinator.shard import write_records
 from pykraft.group_coordinator.state import names, prepared_change
 from pykraft.group_coordinator.state.classic_group import ClassicGroup
@@ -38,14 +40,16 @@ from pykraft.kafka_protocol.messages.offsets import (
     OffsetDeleteRequestTopic,
     OffsetDeleteResponse,
 )
-from pykraft.kafka_protocol.request_context import RequestContext
+from tests.asynchronous import in_loop
 from tests.broker.answers import as_read
+from tests.broker.slices import pauses_of, turns_of
 from tests.group_coordinator import tools
-from tests.group_coordinator.busy import BusyWorld
-from tests.group_coordinator.offset_rows import commit_of, index_of
+from tests.group_coordinator.busy import BusyWorld, busy
+from tests.group_coordinator.offset_rows import commit_of, index_of, read_again, records_of
 from tests.seeds import seeds
+from tests.waits import settle
 
-CONTEXT = RequestContext(client_id="cli", client_address="127.0.0.1")
+T = TypeVar("T")
 
 
 def test_least_size_of_a_tombstone_is_that_of_the_first_in_a_batch() -> None:
@@ -131,15 +135,9 @@ Written = tuple[object, ShardState, ShardState]
 
 def written(state: ShardState, result: AnyResult) -> Written:
     """The answer, the next state, and the next state as it is read from the log."""
-    builder = BatchBuilder()
-    write_records(builder, result.records)
-    from_log = state
-    for key, value in builder:
-        record = tools.decode(key, value)
-        assert record is not None
-        from_log = replay(from_log, record)
     assert isinstance(result.response, Message)
-    return result.response.encode(result.response.MAX_VERSION), replay_all(state, result.records), from_log
+    response = result.response.encode(result.response.MAX_VERSION)
+    return response, replay_all(state, result.records), read_again(state, records_of(result))
 
 
 def prepared(rng: Random, deletion: LargeGroupDeletion | LargeOffsetDelete, state: ShardState) -> ShardState:
@@ -181,8 +179,7 @@ def test_many_offsets_are_deleted_as_any_others(seed: int, monkeypatch: pytest.M
         return
     result = deletion.decide(state)
     if result.response is deletion.response:
-        for _ in deletion.build():
-            pass
+        pauses_of(deletion.build())
     response, after, from_log = written(state, result)
     assert (response, after) == expected[:2]
     assert after == from_log
@@ -211,7 +208,7 @@ def test_large_deletion_that_fits_into_no_batch_is_refused_and_its_group_stays()
         delete_request([("t", [*range(1_000)])]), TopicsView(tools.make_image({"t": 1_000})), 15_000
     )
     for deletion in (whole, some):
-        steps = sum(1 for _ in deletion.prepare(state))
+        steps = pauses_of(deletion.prepare(state))
         assert steps < 10, "it is given up as soon as it is too large"
         with pytest.raises(KafkaError) as raised:
             deletion.decide(state)
@@ -222,21 +219,20 @@ def test_nothing_is_encoded_when_a_prepared_deletion_is_decided() -> None:
     """What is decided in one turn then costs the same for one topic and for ten thousand."""
     state = replay_all(EMPTY_STATE, [commit_of("g", f"t{n}", {0: (1, "")}, ZERO_UUID) for n in range(50)])
     deletion = LargeGroupDeletion("g", 1 << 20)
-    for _ in deletion.prepare(state):
-        pass
+    pauses_of(deletion.prepare(state))
     first, _ = deletion.decide(state).records
     assert isinstance(first, PreparedChange)
     assert first.builder.record_count == 50
-    assert list(deletion.prepare(state)) == []
+    assert pauses_of(deletion.prepare(state)) == 0
 
 
 def test_tombstones_of_very_many_offsets_are_encoded_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(large_deletions, "SLICE_STEPS", 100)
     state = replay_all(EMPTY_STATE, [commit_of("g", f"t{n}", {0: (1, "")}, ZERO_UUID) for n in range(200)])
-    assert len(list(LargeGroupDeletion("g", 1 << 20).prepare(state))) > 200 * 8 // 110
+    assert pauses_of(LargeGroupDeletion("g", 1 << 20).prepare(state)) > 200 * 8 // 110
     request = delete_request([(f"t{n}", [0]) for n in range(200)])
     topics = TopicsView(tools.make_image({f"t{n}": 1 for n in range(200)}))
-    assert len(list(LargeOffsetDelete(request, topics, 1 << 20).prepare(state))) > 2 * 200 * 8 // 110
+    assert pauses_of(LargeOffsetDelete(request, topics, 1 << 20).prepare(state)) > 2 * 200 * 8 // 110
 
 
 def test_very_many_partitions_of_one_topic_are_looked_at_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -247,10 +243,9 @@ def test_very_many_partitions_of_one_topic_are_looked_at_in_slices(monkeypatch: 
     for indexes in ([0] * 1_000, [*range(400), *range(450, 1_050)]):
         request = delete_request([("t", indexes)])
         deletion = LargeOffsetDelete(request, topics, 1 << 20)
-        assert len(list(deletion.prepare(state))) >= 9
+        assert pauses_of(deletion.prepare(state)) >= 9
         result = deletion.decide(state)
-        for _ in deletion.build():
-            pass
+        pauses_of(deletion.build())
         expected = handle_offset_delete(state, request, topics).response
         assert result.response is deletion.response and deletion.response == expected
 
@@ -266,90 +261,70 @@ def test_groups_of_one_request_are_deleted_some_at_a_time_and_large_ones_alone()
     assert count_small(state, ["c", "large"]) == 1
 
 
-async def busy(topics: int) -> BusyWorld:
-    """Group g has an offset of each of so many topics."""
-    world = BusyWorld({f"t{n}": 2 for n in range(topics)})
-    for _ in range(10):
-        await asyncio.sleep(0)
-    for n in range(topics):
-        world.commit(1, 1, f"t{n}")
-    return world
+@asynccontextmanager
+async def of_many_topics() -> AsyncIterator[BusyWorld]:
+    """Group g has an offset of each of 150 topics."""
+    async with busy(sizes={f"t{n}": 2 for n in range(150)}) as world:
+        for n in range(150):
+            world.commit(1, 1, f"t{n}")
+        yield world
 
 
-async def committing(world: BusyWorld, request: asyncio.Task[Any]) -> int:
-    """Commit to a topic in every turn until the request is answered; returns the number of turns."""
-    turns = 0
-    while not request.done():
-        turns += 1
-        await asyncio.sleep(0)
-        if not request.done():
-            world.commit(turns, 2, f"t{turns % 7}")
-    return turns
+world = in_loop(of_many_topics)
+
+
+async def deleted(world: BusyWorld, asked: Awaitable[T]) -> tuple[T, list[int]]:
+    """The answer, and how many tombstones each batch has; there are commits in every turn until then."""
+    before = len(world.writer.batches)
+    answer, turns = await turns_of(asked, lambda turn: world.commit(turn, 2, f"t{turn % 7}"))
+    assert turns > 100
+    batches = [records for _, _, records in world.writer.batches[before:]]
+    counts = [len({key for key, value in records if value is None}) for records in batches]
+    return answer, [count for count in counts if count]
+
+
+def codes(answer: Any) -> dict[str, int]:
+    return {result.group_id: result.error_code for result in as_read(answer, 2).results}
 
 
 @pytest.mark.usefixtures("short_slices")
-async def test_large_group_is_deleted_over_several_turns_and_at_one_moment() -> None:
-    world = await busy(150)
-    batches = len(world.writer.batches)
+async def test_large_group_is_deleted_over_several_turns_and_at_one_moment(world: BusyWorld) -> None:
     request = DeleteGroupsRequest(groups_names=["nobody", "g"])
-    deleting = asyncio.create_task(world.service.delete_groups(CONTEXT, request, 2))
-    assert await committing(world, deleting) > 100
-    answer = as_read(deleting.result(), 2)
-    assert {result.group_id: result.error_code for result in answer.results} == {
-        "nobody": ErrorCode.GROUP_ID_NOT_FOUND,
-        "g": 0,
-    }
-    tombstones = [
-        {key for key, value in records if value is None} for _, _, records in world.writer.batches[batches:]
-    ]
-    assert [len(keys) for keys in tombstones if keys] == [150 + 7 + 1], "all, and the group, in one batch"
-    await world.service.stop()
+    answer, tombstones = await deleted(world, world.service.delete_groups(tools.CALLER, request, 2))
+    assert codes(answer) == {"nobody": ErrorCode.GROUP_ID_NOT_FOUND, "g": 0}
+    assert tombstones == [150 + 7 + 1], "all, and the group, in one batch"
 
 
 @pytest.mark.usefixtures("short_slices")
-async def test_many_offsets_are_deleted_over_several_turns_and_at_one_moment() -> None:
-    world = await busy(150)
-    batches = len(world.writer.batches)
+async def test_many_offsets_are_deleted_over_several_turns_and_at_one_moment(world: BusyWorld) -> None:
     request = delete_request([(f"t{n}", [0, 1, 2]) for n in range(150)])
-    deleting = asyncio.create_task(world.service.offset_delete(CONTEXT, request, 0))
-    assert await committing(world, deleting) > 100
-    answer = OffsetDeleteResponse.decode(deleting.result().encode(0), 0)
+    response, tombstones = await deleted(world, world.service.offset_delete(tools.CALLER, request, 0))
+    answer = OffsetDeleteResponse.decode(response.encode(0), 0)
     assert [topic.name for topic in answer.topics] == [f"t{n}" for n in range(150)]
     assert {
         tuple((one.partition_index, one.error_code) for one in topic.partitions) for topic in answer.topics
     } == {((2, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION), (0, 0), (1, 0))}
-    removed = [
-        len([key for key, value in records if value is None])
-        for _, _, records in world.writer.batches[batches:]
-    ]
-    assert [count for count in removed if count] == [150 + 7]
-    await world.service.stop()
+    assert tombstones == [150 + 7]
 
 
 @pytest.mark.usefixtures("short_slices")
-async def test_deletions_that_are_refused_by_the_log_have_not_happened() -> None:
-    world = await busy(150)
+async def test_deletions_that_are_refused_by_the_log_have_not_happened(world: BusyWorld) -> None:
     before = world.hosted.shard.state
     world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     request = delete_request([(f"t{n}", [0]) for n in range(150)])
     with pytest.raises(KafkaError) as raised:
-        await world.service.offset_delete(CONTEXT, request, 0)
+        await world.service.offset_delete(tools.CALLER, request, 0)
     assert raised.value.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
     named = DeleteGroupsRequest(groups_names=["g"])
-    answer = as_read(await world.service.delete_groups(CONTEXT, named, 2), 2)
-    assert [result.error_code for result in answer.results] == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
+    answer = await world.service.delete_groups(tools.CALLER, named, 2)
+    assert codes(answer) == {"g": ErrorCode.COORDINATOR_NOT_AVAILABLE}
     assert world.hosted.shard.state is before
-    await world.service.stop()
 
 
 @pytest.mark.usefixtures("short_slices")
-async def test_group_that_moves_away_amid_its_deletion_is_to_be_looked_for() -> None:
-    world = await busy(150)
+async def test_group_that_moves_away_amid_its_deletion_is_to_be_looked_for(world: BusyWorld) -> None:
     request = DeleteGroupsRequest(groups_names=["g"])
-    deleting = asyncio.create_task(world.service.delete_groups(CONTEXT, request, 2))
-    for _ in range(10):
-        await asyncio.sleep(0)
+    deleting = asyncio.ensure_future(world.service.delete_groups(tools.CALLER, request, 2))
+    await settle(10)
     world.service.on_resigned(0)
-    answer = as_read(await deleting, 2)
-    assert [result.error_code for result in answer.results] == [ErrorCode.NOT_COORDINATOR]
-    await world.service.stop()
+    assert codes(await deleting) == {"g": ErrorCode.NOT_COORDINATOR}

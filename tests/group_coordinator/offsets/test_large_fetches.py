@@ -21,15 +21,18 @@ from pykraft.kafka_protocol.messages.offsets import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.turns import TURN_US
+from tests.asynchronous import in_loop
+from tests.broker.slices import pauses_of, turns_of
 from tests.group_coordinator import tools
-from tests.group_coordinator.busy import BusyWorld
+from tests.group_coordinator.busy import BusyWorld, busy
 from tests.group_coordinator.offset_rows import commit_of
+from tests.waits import settle, until_now
 
 NAMES = ("t", "u", "deleted", "recreated", "v")
 SIZES = {"t": 700, "u": 3, "recreated": 300, "v": 9}
-CONTEXT = RequestContext(client_id="cli", client_address="127.0.0.1")
+
+world = in_loop(busy)
 
 
 def random_state(rng: Random) -> ShardState:
@@ -83,7 +86,7 @@ def test_large_answer_has_the_bytes_of_any_other(
             found.append(offsets)
             answers.append(offset_fetch.build_group(group, offsets, topics, version))
     fetch = LargeFetch(groups, found, topics, version)
-    assert sum(1 for _ in fetch.build()) >= len(groups)
+    assert pauses_of(fetch.build()) >= len(groups)
     assert fetch.body == offset_fetch.build_response(answers, version).encode(version)
 
 
@@ -111,6 +114,13 @@ def test_answers_about_many_groups_without_offsets_are_large() -> None:
     assert not is_large(groups[1:], [nothing] * (len(groups) - 1))
 
 
+def fetch(world: BusyWorld, indexes: list[int] | None) -> asyncio.Task[Any]:
+    """Of topic t; None asks for all that is committed."""
+    topics = None if indexes is None else [OffsetFetchRequestTopics(name="t", partition_indexes=indexes)]
+    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
+    return asyncio.ensure_future(world.service.offset_fetch(tools.CALLER, request, 9))
+
+
 def fetched(answer: Any) -> set[int]:
     assert isinstance(answer, bytes)
     (group,) = OffsetFetchResponse.decode(answer, 9).groups
@@ -118,43 +128,23 @@ def fetched(answer: Any) -> set[int]:
 
 
 @pytest.mark.parametrize("named", [True, False])
-async def test_large_answer_takes_several_turns_and_is_of_one_moment(named: bool) -> None:
+@pytest.mark.world(sizes={"t": 80_000})
+async def test_large_answer_takes_several_turns_and_is_of_one_moment(world: BusyWorld, named: bool) -> None:
     partitions = 8_000 if named else 80_000
-    world = BusyWorld({"t": partitions})
-    for _ in range(10):
-        await asyncio.sleep(0)
     world.commit(0, partitions)
-    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(range(partitions)))]
-    request = OffsetFetchRequest(
-        groups=[OffsetFetchRequestGroup(group_id="g", topics=topics if named else None)]
-    )
-    fetching = asyncio.create_task(world.service.offset_fetch(CONTEXT, request, 9))
-    turns = 0
-    while not fetching.done():
-        turns += 1
-        await asyncio.sleep(0)
-        world.commit(turns, 2)
+    fetching = fetch(world, list(range(partitions)) if named else None)
+    answer, turns = await turns_of(fetching, lambda turn: world.commit(turn, 2))
     assert turns > 5
-    assert len(fetched(fetching.result())) <= 2, "offsets of several moments"
-    await world.service.stop()
+    assert len(fetched(answer)) <= 2, "offsets of several moments"
 
 
-async def test_answer_to_a_client_that_is_gone_is_written_no_further() -> None:
-    world = BusyWorld({"t": 4})
-    for _ in range(10):
-        await asyncio.sleep(0)
-    topics = [OffsetFetchRequestTopics(name="t", partition_indexes=list(range(40_000)))]
-    request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id="g", topics=topics)])
-    fetching = asyncio.create_task(world.service.offset_fetch(CONTEXT, request, 9))
-    began_us = world.now_us
-    while world.now_us < began_us + 5 * TURN_US:
-        await asyncio.sleep(0)
+@pytest.mark.world(sizes={"t": 4})
+async def test_answer_to_a_client_that_is_gone_is_written_no_further(world: BusyWorld) -> None:
+    began_us, fetching = world.turns.now_us, fetch(world, list(range(40_000)))
+    await until_now(lambda: world.turns.now_us >= began_us + 5 * TURN_US)
     assert not fetching.done()
     fetching.cancel()
-    for _ in range(3):
-        await asyncio.sleep(0)
-    seen_us = world.now_us
-    for _ in range(5):
-        await asyncio.sleep(0)
-    assert fetching.cancelled() and world.now_us == seen_us
-    await world.service.stop()
+    await settle(3)
+    seen_us = world.turns.now_us
+    await settle(5)
+    assert fetching.cancelled() and world.turns.now_us == seen_us

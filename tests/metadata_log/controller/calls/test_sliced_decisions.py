@@ -5,7 +5,6 @@ The slices are made small, so that a topic of some partitions takes many.
 
 import asyncio
 import sys
-from functools import partial
 
 import pytest
 
@@ -31,12 +30,9 @@ from pykraft.quorum.listener import CommittedBatch
 from tests.metadata_log.controller.test_controller_driver import with_a_broker
 from tests.metadata_log.driver_world import NODE, World, registration
 from tests.narrowing import as_type, present
-from tests.waits import settle, until
+from tests.waits import settle, until_now
 
 MANY = PART_COST + 20
-
-
-until_now = partial(until, every_s=0)
 
 
 @pytest.fixture(autouse=True)
