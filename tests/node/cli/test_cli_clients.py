@@ -48,16 +48,6 @@ def test_invalid_address_is_a_usage_error(servers: str) -> None:
     assert invoke("producer", "--bootstrap-server", servers, "--topic", "t", stdin=b"x\n").exit_code == 1
 
 
-def test_lines_before_a_bad_one_are_delivered(kafka: Cluster, kafka_topic: str) -> None:
-    result = invoke(
-        *("producer", "--bootstrap-server", kafka.bootstrap_servers, "--topic", kafka_topic),
-        *("--reader-property", "parse.key=true", "--reader-property", "key.separator=:"),
-        stdin=b"a:1\nb:2\nno separator\nc:3\n",
-    )
-    assert (result.exit_code, result.stderr) == (1, "Error: no key separator in line 3\n")
-    assert [it.value for it in kafka.read(kafka_topic)] == [b"1", b"2"]
-
-
 def test_lines_before_one_that_is_too_large_are_delivered(kafka: Cluster, kafka_topic: str) -> None:
     result = invoke(
         *("producer", "--bootstrap-server", kafka.bootstrap_servers, "--topic", kafka_topic),
@@ -128,23 +118,6 @@ def test_outage_that_librdkafka_does_not_report_ends_the_command(
     result = invoke("consumer", "--bootstrap-server", stopping_cluster, "--topic", "t")
     assert result.exit_code == 1
     assert result.stderr.startswith(f"Error: no broker of {stopping_cluster} responds: ")
-
-
-def test_missing_partition_is_not_waited_for(kafka: Cluster, kafka_topic: str) -> None:
-    on_topic = ("--bootstrap-server", kafka.bootstrap_servers, "--topic", kafka_topic)
-    result = invoke("consumer", *on_topic, "--partition", "7", "--from-beginning")
-    assert (result.exit_code, result.stderr) == (1, f"Error: topic {kafka_topic} has no partition 7\n")
-
-
-@pytest.mark.parametrize("tool", ["producer", "consumer"])
-def test_setting_unknown_to_librdkafka_is_a_usage_error(kafka: Cluster, tool: str) -> None:
-    result = invoke(
-        *(tool, "--bootstrap-server", kafka.bootstrap_servers, "--topic", "t"),
-        *("--command-property", "no.such=1"),
-        stdin=b"x\n",
-    )
-    assert result.exit_code == 1
-    assert 'No such configuration property: "no.such"' in result.stderr
 
 
 def test_client_is_named_by_its_properties(

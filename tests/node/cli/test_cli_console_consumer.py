@@ -40,42 +40,6 @@ def values(result: Result) -> list[str]:
     return result.stdout.splitlines()
 
 
-@pytest.mark.parametrize("option", ["--property", "--formatter-property"])
-def test_parts_are_printed_as_asked(kafka: Cluster, kafka_topic: str, consume: Consume, option: str) -> None:
-    kafka.produce(kafka_topic, ("k", "v"), (None, None))
-    read = consume(
-        *("--topic", kafka_topic, "--from-beginning", "--max-messages", "2", "--enable-systest-events"),
-        *(option, "print.key=true", f"{option}=key.separator=|", option, "print.epoch=true"),
-    )
-    assert values(read) == ["Epoch:0|k|v", "Epoch:0|null|null", "shutdown_complete"]
-    warning, *last = read.stderr.splitlines()[-2:]
-    assert (warning.startswith("Warning: --property is deprecated") and bool(last)) == (
-        option == "--property"
-    )
-    assert read.stderr.endswith("Processed a total of 2 messages\n")
-
-
-def test_record_is_an_object_with_json(kafka: Cluster, kafka_topic: str, consume: Consume) -> None:
-    (written,) = kafka.produce(kafka_topic, ("k", '{"a": 1}'))
-    read = consume(
-        *(
-            "--topic",
-            kafka_topic,
-            "--partition",
-            "0",
-            "--offset",
-            "earliest",
-            "--max-messages",
-            "1",
-            "--json",
-        ),
-        *("--value-deserializer", "org.apache.kafka.connect.json.JsonDeserializer"),
-    )
-    shown: dict[str, Any] = json.loads(read.stdout)
-    assert (shown["key"], shown["value"], shown["timestamp"]) == ("k", {"a": 1}, written.timestamp_ms)
-    assert (shown["topic"], shown["partition"], shown["offset"], shown["headers"]) == (kafka_topic, 0, 0, [])
-
-
 def test_topics_that_match_are_read_also_one_that_is_created_later(
     kafka: Cluster, kafka_topic: str, consume: Consume, meanwhile: Callable[..., None]
 ) -> None:
@@ -91,19 +55,6 @@ def test_topics_that_match_are_read_also_one_that_is_created_later(
         *("--command-property", "metadata.max.age.ms=50"),
     )
     assert sorted(values(read)) == ["first", "second"]
-
-
-@pytest.mark.parametrize(
-    ("offset", "expected"), [("earliest", "012"), ("1", "12"), ("Latest", ""), ("3", ""), (None, "")]
-)
-def test_partition_is_read_from_an_offset(
-    kafka: Cluster, kafka_topic: str, consume: Consume, offset: str | None, expected: str
-) -> None:
-    kafka.produce(kafka_topic, "0", "1", "2")
-    start = () if offset is None else ("--offset", offset)
-    read = consume("--topic", kafka_topic, "--partition", "0", *start, "--timeout-ms", "300")
-    assert "".join(values(read)) == expected
-    assert read.stderr == f"Processed a total of {len(expected)} messages\n"
 
 
 def test_group_goes_on_after_the_last_record_that_was_printed(
@@ -157,43 +108,6 @@ def test_records_of_aborted_transactions_are_left_out_if_so_asked(
         if it["key"]["data"]["transactionalId"] == kafka_topic
     ]
     assert 4 in ended and 5 in ended, "complete commit, complete abort"
-
-
-def test_record_that_cannot_be_printed_ends_the_command_unless_it_may_be_skipped(
-    kafka: Cluster, kafka_topic: str, consume: Consume
-) -> None:
-    kafka.produce(kafka_topic, b"\0\0\0\1", b"x", b"\0\0\0\2")
-    numbers = (
-        "--topic",
-        kafka_topic,
-        "--partition",
-        "0",
-        "--from-beginning",
-        "--value-deserializer",
-        "integer",
-    )
-    ended = consume(*numbers)
-    assert (ended.exit_code, ended.stdout) == (1, "1\n")
-    assert (
-        ended.stderr
-        == f"Error: the record at offset 1 of {kafka_topic}-0 cannot be printed: 1 bytes, not 4\n"
-    )
-    skipped = consume(*numbers, "--skip-message-on-error", "--max-messages", "3")
-    assert values(skipped) == ["1", "2"]
-    assert "warning: skipped: the record at offset 1" in skipped.stderr
-    of_group = (
-        "--topic",
-        kafka_topic,
-        "--group",
-        kafka_topic,
-        "--from-beginning",
-        "--value-deserializer",
-        "integer",
-    )
-    assert consume(*of_group).exit_code == 1
-    with kafka.admin() as admin:
-        (committed,) = admin.group_offsets(kafka_topic).values()
-    assert committed.offset == 1, "the group has not got over it"
 
 
 @NO_TOPICS

@@ -4,7 +4,6 @@ import os
 import pty
 import subprocess
 import sys
-from pathlib import Path
 
 import click
 import pytest
@@ -44,26 +43,6 @@ def test_flags_set_properties_and_take_precedence(arguments: tuple[str, ...], ex
     shown = CliRunner().invoke(show_settings, arguments)
     assert shown.exit_code == 0, shown.output
     assert expected <= set(shown.stdout.splitlines())
-
-
-@pytest.mark.parametrize("option", ["--property", "--reader-property"])
-def test_headers_keys_and_nulls_are_written(
-    kafka: Cluster, kafka_topic: str, option: str, tmp_path: Path
-) -> None:
-    config, client = tmp_path / "reader", tmp_path / "client"
-    config.write_text("parse.headers=true\nnull.marker=none\n", encoding="utf-8")
-    client.write_text("acks=1\nkey.serializer=x\nbuffer.memory=100000\n", encoding="utf-8")
-    sent = invoke(
-        *("producer", "--bootstrap-server", kafka.bootstrap_servers, "-topic", kafka_topic, "--sync"),
-        *(option, "parse.key=true", f"{option}=null.marker=NULL", "--reader-config", config),
-        *("--command-config", client),
-        stdin=b"h1:v1,h2:NULL\tk\tv\nNULL\tNULL\tNULL\n",
-    )
-    assert (sent.exit_code, sent.stdout) == (0, "")
-    assert sent.stderr.startswith("Warning: --property is deprecated") == (option == "--property")
-    first, second = kafka.read(kafka_topic)
-    assert (first.headers, first.key, first.value) == ((("h1", b"v1"), ("h2", None)), b"k", b"v")
-    assert (second.headers, second.key, second.value) == ((), None, None)
 
 
 @pytest.mark.kafka(partitions=5)

@@ -207,18 +207,6 @@ def test_transactions_are_dumped(run: Run, tmp_path: Path) -> None:
     key = 'key: {"type":"TransactionMetadata","data":{"transactionalId":"id"}} payload: '
     assert f'{key}{{"transactionalId":"id","producerId":7,' in line
     assert deleted.endswith(f"{key}<DELETE>")
-    both = run(*dump, "--offsets-decoder")
-    assert both.exit_code == 1 and "give one of" in both.output
-
-
-def test_decoders_for_what_there_is_not_are_refused(run: Run, tmp_path: Path) -> None:
-    for option in (
-        *(["--remote-log-metadata-decoder"], ["--share-group-state-decoder"]),
-        *(["--key-decoder-class", "a.B"], ["--value-decoder-class", "a.B"]),
-    ):
-        refused = run("dump-log", "--files", tmp_path / "x.log", *option)
-        assert refused.exit_code == 1 and f"{option[0]} is not supported" in refused.output
-    assert "No such file" in run("dump-log", "--files", tmp_path / "0.log", "--max-message-size", 5).output
 
 
 def test_assignments_are_dumped(run: Run, tmp_path: Path) -> None:
@@ -253,16 +241,6 @@ def test_entries_of_an_index_are_dumped_as_json(run: Run, tmp_path: Path) -> Non
     assert json.loads(result.output) == {"offset": 105, "position": 4096}
 
 
-def test_other_files_are_passed_over(run: Run, tmp_path: Path) -> None:
-    for name in ("meta.properties", "missing"):
-        (tmp_path / "meta.properties").write_text("version=1\n")
-        passed = run("dump-log", "--files", tmp_path / name)
-        assert passed.exit_code == 0, "as with Kafka's tool"
-        assert passed.stderr.startswith(f"Error: Ignoring unknown file {tmp_path / name}: expected")
-    missing = run("dump-log", "--files", tmp_path / f"{0:020d}.log")
-    assert missing.exit_code == 1 and "No such file" in missing.output
-
-
 def test_shell_shows_the_result_of_the_whole_log(run: Run, log_directory: Path) -> None:
     def shell(*words: str) -> str:
         result = run("metadata-shell", "--directory", log_directory, *words)
@@ -281,44 +259,6 @@ def test_shell_shows_the_result_of_the_whole_log(run: Run, log_directory: Path) 
         "/image/topics/byName/orders/1",
     ]
     assert "  metadata.version:\n    7\n" in shell("tree", "/image/features")
-
-
-def test_shell_keeps_a_working_directory_between_commands(run: Run, log_directory: Path) -> None:
-    commands = "cd image/topics\npwd\ncd byName/orders\ncat name\ncd ../../..\npwd\nexit\npwd\n"
-    result = run("metadata-shell", "--directory", log_directory, stdin=commands)
-    assert result.output.splitlines() == ["/image/topics", "orders", "/image"]
-
-
-def test_shell_remembers_its_commands_and_tells_what_they_do(run: Run, log_directory: Path) -> None:
-    commands = "pwd\ncd image\nhistory\nhistory 2\nhistory x\nman cd\nman rm\nhelp\n"
-    lines = run("metadata-shell", "--directory", log_directory, stdin=commands).output.splitlines()
-    assert lines[1:6] == [
-        "    1  pwd",
-        "    2  cd image",
-        "    3  history",
-        "    3  history",
-        "    4  history 2",
-    ]
-    assert lines[6] == "history: give one number, or none"
-    assert lines[7].split() == ["cd", "[PATH]", "change", "the", "working", "directory"]
-    assert lines[9].startswith("man: name one of cat, cd,")
-    assert len(lines) == 10 + 11, "help has a line for every command"
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (("cat", "/image"), "is a directory"),
-        (("cat", "/image/nothing"), "no such file or directory"),
-        (("cd", "/image/provenance"), "not a directory"),
-        (("rm", "/image"), "no such command"),
-    ],
-)
-def test_shell_refuses_invalid_commands(
-    run: Run, log_directory: Path, words: tuple[str, ...], message: str
-) -> None:
-    result = run("metadata-shell", "--directory", log_directory, *words)
-    assert result.exit_code == 1 and message in result.output
 
 
 def test_shell_follows_a_deleted_topic(run: Run, log_directory: Path) -> None:

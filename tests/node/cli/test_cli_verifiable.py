@@ -42,32 +42,6 @@ def names(found: Sequence[Event]) -> list[str]:
     return [event["name"] for event in found]
 
 
-def test_each_number_is_written_and_its_outcome_printed(
-    kafka: Cluster, kafka_topic: str, produce: Run
-) -> None:
-    printed = events(
-        produce(
-            "--max-messages=3", "--value-prefix", "7", "--repeating-keys", "2", "--message-create-time", "500"
-        )
-    )
-    assert names(printed) == [
-        "startup_complete",
-        *["producer_send_success"] * 3,
-        "shutdown_complete",
-        "tool_data",
-    ]
-    where = {"name": "producer_send_success", "topic": kafka_topic, "partition": 0}
-    assert printed[1:4] == [
-        {**where, "key": key, "value": value, "offset": offset}
-        for offset, (key, value) in enumerate([("0", "7.0"), ("1", "7.1"), ("0", "7.2")])
-    ]
-    assert printed[-1].pop("avg_throughput") > 0
-    assert printed[-1] == {"name": "tool_data", "sent": 3, "acked": 3, "target_throughput": -1}
-    written = kafka.read(kafka_topic)
-    assert [it.value for it in written] == [b"7.0", b"7.1", b"7.2"]
-    assert all(500 <= it.timestamp_ms < 60_000 for it in written)
-
-
 @pytest.mark.parametrize(
     ("code", "exception"),
     [
@@ -95,36 +69,6 @@ def test_record_that_the_client_refuses_is_an_error_of_its_own(produce: Run, tmp
     printed = events(produce("--max-messages", "1", "--producer.config", file, "--value-prefix", "1" * 2000))
     assert names(printed) == ["startup_complete", "producer_send_error", "shutdown_complete", "tool_data"]
     assert printed[1]["exception"] == "class org.apache.kafka.common.errors.RecordTooLargeException"
-
-
-@pytest.mark.parametrize("protocol", ["classic", "CONSUMER"])
-@pytest.mark.kafka(partitions=2)
-def test_records_and_commits_are_printed(
-    kafka: Cluster, kafka_topic: str, consume: Run, protocol: str
-) -> None:
-    kafka.produce(kafka_topic, ("k", "a"), (None, "b"), partition=1)
-    shown = consume(
-        "--max-messages", "2", "--group-protocol", protocol, "--verbose", "--group-remote-assignor", "range"
-    )
-    printed = events(shown)
-    both = [{"topic": kafka_topic, "partition": partition} for partition in (0, 1)]
-    assert printed[0] == {"name": "startup_complete"}
-    assert printed[1] == {"name": "partitions_assigned", "partitions": both}
-    data = {"name": "record_data", "topic": kafka_topic, "partition": 1}
-    assert printed[2:4] == [
-        {**data, "key": "k", "value": "a", "offset": 0},
-        {**data, "key": None, "value": "b", "offset": 1},
-    ]
-    assert printed[4:] == [
-        {
-            "name": "records_consumed",
-            "count": 2,
-            "partitions": [{**both[1], "count": 2, "minOffset": 0, "maxOffset": 1}],
-        },
-        {"name": "offsets_committed", "offsets": [{**both[1], "offset": 2}], "success": True},
-        {"name": "partitions_revoked", "partitions": both},
-        {"name": "shutdown_complete"},
-    ]
 
 
 def test_commit_that_fails_is_said_and_nothing_is_read_twice(

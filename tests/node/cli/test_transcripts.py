@@ -10,6 +10,7 @@ from pykraft.testing import Cluster
 from tests.node.cli.transcript import Step, play, read_transcripts
 
 TRANSCRIPTS = sorted((Path(__file__).parents[1] / "transcripts").glob("*.txt"))
+FORMATS = Path(__file__).parents[2] / "data" / "formats" / "0.1" / "data"
 _numbers = count(1)
 
 
@@ -38,5 +39,6 @@ def test_tool_says_what_is_written_down(
         "server": cluster.bootstrap_servers,
         "controller": cluster.bootstrap_controllers,
         "directory": str(tmp_path),
+        "formats": str(FORMATS),
     }
     play(path, steps, tmp_path, known)
