@@ -186,9 +186,10 @@ class ShardLab:
     def fail_over(self) -> None:
         self.shard = self.load()
 
-    def set_topics(self, sizes: dict[str, int]) -> None:
-        are_new = any(name not in self.topics.image.topic_ids for name in sizes)
-        image = make_image(sizes, self.topics.image.offset + 1)
+    def set_topics(self, sizes: dict[str, int], incarnations: dict[str, int] | None = None) -> None:
+        old = self.topics.image
+        image = make_image(sizes, old.offset + 1, incarnations)
+        are_new = any(topic_id not in old.topics_by_id for topic_id in image.topics_by_id)
         self.topics = TopicsView(image, self.topics, are_new=are_new)
 
     def call(self, version: int = 1, **more: str) -> Call:

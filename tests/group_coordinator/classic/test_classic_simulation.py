@@ -39,24 +39,21 @@ from pykraft.group_coordinator.state.result import (
 from pykraft.group_coordinator.state.shard_state import ShardState
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.groups import (
-    HeartbeatRequest,
     HeartbeatResponse,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
     JoinGroupResponse,
-    LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from pykraft.kafka_protocol.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from tests.group_coordinator import tools
+from tests.group_coordinator.group_model import refused
+from tests.group_coordinator.requests import (
+    commit_offsets,
+    heartbeat,
+    join_group,
+    leave_group,
+    sync_group,
+)
 from tests.narrowing import as_type
 
 RETENTION_MS = 5_000
@@ -175,14 +172,12 @@ class World:
 
     def join(self, client: Client) -> None:
         client.owned = frozenset()
-        request = JoinGroupRequest(
-            group_id="g",
-            member_id=client.member_id,
+        request = join_group(
+            client.member_id,
+            {"range": client.name.encode()},
             group_instance_id=client.instance_id,
             session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=20_000,
-            protocol_type="consumer",
-            protocols=[JoinGroupRequestProtocol(name="range", metadata=client.name.encode())],
         )
         call = self.call()
         self.apply(client, lambda state: handle_join_group(state, request, call), ParkKind.JOIN)
@@ -207,23 +202,14 @@ class World:
             member: bytes(range(index, PARTITIONS, len(client.members)))
             for index, member in enumerate(client.members)
         }
-        request = SyncGroupRequest(
-            group_id="g",
-            member_id=client.member_id,
-            group_instance_id=client.instance_id,
-            generation_id=client.generation,
-            assignments=[SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in shares.items()],
+        request = sync_group(
+            client.member_id, client.generation, shares, group_instance_id=client.instance_id
         )
         call = replace(self.call(), version=4)
         self.apply(client, lambda state: handle_sync_group(state, request, call), ParkKind.SYNC)
 
     def heartbeat(self, client: Client) -> None:
-        request = HeartbeatRequest(
-            group_id="g",
-            member_id=client.member_id,
-            group_instance_id=client.instance_id,
-            generation_id=client.generation,
-        )
+        request = heartbeat(client.member_id, client.generation, client.instance_id)
         call = self.call()
         self.apply(client, lambda state: handle_heartbeat(state, request, call), None)
 
@@ -240,16 +226,11 @@ class World:
         self, member_id: str, instance_id: str | None, generation: int, partitions: frozenset[int]
     ) -> None:
         offset = self.ids
-        committed = [
-            OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-            for partition in sorted(partitions)
-        ]
-        request = OffsetCommitRequest(
-            group_id="g",
+        request = commit_offsets(
+            {("t", partition): offset for partition in sorted(partitions)},
             generation_id_or_member_epoch=generation,
             member_id=member_id,
             group_instance_id=instance_id,
-            topics=[OffsetCommitRequestTopic(name="t", partitions=committed)],
         )
         call = self.call()
         view = tools.commit_view(request, 9)
@@ -259,7 +240,7 @@ class World:
     def leave(self, client: Client) -> None:
         client.gone, client.owned = True, frozenset()
         identity = MemberIdentity(member_id=client.member_id, group_instance_id=client.instance_id)
-        request = LeaveGroupRequest(group_id="g", members=[identity])
+        request = leave_group(identity)
         call = self.call()
         self.apply(client, lambda state: handle_leave_group(state, request, call), None)
 
@@ -269,34 +250,24 @@ class World:
         if group is None or group.is_empty:
             return
         member = self.rng.choice(sorted(group.iter_members(), key=lambda one: one.member_id))
-        earlier = HeartbeatRequest(
-            group_id="g",
-            member_id=member.member_id,
-            group_instance_id=member.instance_id,
-            generation_id=group.generation - 1,
-        )
+        earlier = heartbeat(member.member_id, group.generation - 1, member.instance_id)
         call = self.call()
-        self.refused(
+        refused(
             lambda: self.lab.apply(lambda state: handle_heartbeat(state, earlier, call)),
             ErrorCode.ILLEGAL_GENERATION,
         )
         if group.state is ClassicState.COMPLETING_REBALANCE:
-            self.refused(
+            refused(
                 lambda: self.commit_as(
                     member.member_id, member.instance_id, group.generation, frozenset([0])
                 ),
                 ErrorCode.REBALANCE_IN_PROGRESS,
             )
 
-    def refused(self, work: Callable[[], object], code: ErrorCode) -> None:
-        with pytest.raises(KafkaError) as refused:
-            work()
-        assert refused.value.code is code
-
     def remove(self, client: Client) -> None:
         """An admin does, and the client does not know."""
         identity = MemberIdentity(member_id=client.member_id, group_instance_id=client.instance_id)
-        request = LeaveGroupRequest(group_id="g", members=[identity])
+        request = leave_group(identity)
         call = self.call()
         self.complete(self.lab.apply(lambda state: handle_leave_group(state, request, call)))
 

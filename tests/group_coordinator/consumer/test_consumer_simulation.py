@@ -26,10 +26,8 @@ It is long because members, strangers and the model are one world.
 
 import re
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -38,14 +36,10 @@ from pykraft.group_coordinator.consumer.regex_refresh import handle_resolution
 from pykraft.group_coordinator.consumer.regex_worker import resolve_now
 from pykraft.group_coordinator.offsets.commit import handle_offset_commit
 from pykraft.group_coordinator.offsets.fetch import find_offsets
-from pykraft.group_coordinator.replay import replay_all
-from pykraft.group_coordinator.shard import GroupShard
-from pykraft.group_coordinator.state.codec import decode_record
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
 from pykraft.group_coordinator.state.member import ConsumerMember, MemberState
-from pykraft.group_coordinator.state.result import Call, Resolution
-from pykraft.group_coordinator.state.shard_state import EMPTY_STATE
+from pykraft.group_coordinator.state.result import Resolution
 from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
@@ -53,14 +47,9 @@ from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
 )
-from pykraft.kafka_protocol.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetFetchRequestGroup,
-)
-from tests.clocks import ManualClock
 from tests.group_coordinator import tools
+from tests.group_coordinator.group_model import GroupModel, refused
+from tests.group_coordinator.requests import commit_offsets, consumer_heartbeat, fetch_offsets
 from tests.seeds import seeds
 
 SEEDS = seeds(120, checked=40)
@@ -114,17 +103,16 @@ class Client:
 
     def request(self) -> ConsumerGroupHeartbeatRequest:
         full = self.send_full or self.epoch == 0
-        unchanged = self.owned == self.reported
-        return ConsumerGroupHeartbeatRequest(
-            group_id="g",
-            member_id=self.member_id,
-            member_epoch=self.epoch,
+        is_told = full or self.owned != self.reported
+        return consumer_heartbeat(
+            self.member_id,
+            self.epoch,
+            self.owned if is_told else None,
             instance_id=self.instance_id,
             rebalance_timeout_ms=REBALANCE_MS if full else -1,
             subscribed_topic_names=list(self.subscription[0]) if full else None,
             subscribed_topic_regex=self.subscription[1] or "" if full else None,
             server_assignor=self.assignor if full else None,
-            topic_partitions=None if unchanged and not full else tools.to_request(set(self.owned)),
         )
 
     def on_answer(self, response: ConsumerGroupHeartbeatResponse) -> None:
@@ -144,24 +132,15 @@ class Client:
         self.reported = None
 
 
-class World:
+class World(GroupModel):
     def __init__(self, seed: int) -> None:
-        self.rng = Random(seed)
-        interval_ms = self.rng.choice((0, 1_000, 10_000))
-        self.config = replace(CONFIG, consumer_assignment_interval_ms=interval_ms)
-        self.clock = ManualClock()
-        self.writer = tools.MemoryWriter(hold=True)
-        self.sizes = {"t": self.rng.randint(1, 5), "u": self.rng.randint(1, 3)}
+        rng = Random(seed)
+        config = replace(CONFIG, consumer_assignment_interval_ms=rng.choice((0, 1_000, 10_000)))
+        super().__init__(rng, {"t": rng.randint(1, 5), "u": rng.randint(1, 3)}, config)
         self.incarnations = dict.fromkeys(("t", "u", "v"), 1)
-        self.topics = TopicsView(tools.make_image(self.sizes))
-        self.shard = self.load()
-        self.shadow = EMPTY_STATE
-        self.shadow_offset = 0
         self.clients: list[Client] = []
         self.names = 0
         self.lazy = self.rng.random() < 0.5
-        # Answers that wait for the high watermark: (offset, client, the request's epoch, answer).
-        self.in_flight: list[tuple[int, Client, ConsumerGroupHeartbeatResponse]] = []
         self.highest_sent_epoch = 0
         self.answered: dict[str, set[int]] = {}  # by member: every epoch in an answer, lost ones too
         # By member, since this coordinator loaded: the epochs that it had, when it was last heard of, and
@@ -173,47 +152,26 @@ class World:
         self.seen: dict[str, ConsumerMember] = {}
         self.got: dict[str, dict[tuple[Uuid, int], int]] = {}
         # What a heartbeat of this coordinator asked for, and the topics at that time.
-        self.resolution: tuple[Resolution, TopicsView] | None = None
+        self.asked: tuple[Resolution, TopicsView] | None = None
 
     # ---- the coordinator
 
-    def load(self) -> GroupShard:
-        shard = GroupShard(0, 1, self.writer)
-        tools.load(shard, self.writer.logs.setdefault(0, []), self.config)
-        shard.start_sessions(self.clock.now_ms, 2**31)
-        return shard
-
-    def call(self) -> Call:
-        return Call(self.config, self.topics, 1, self.clock.now_ms, "c", "/h", "unused")
-
-    def fail_over(self) -> None:
-        """The new leader has everything below the high watermark, and possibly more."""
-        log = self.writer.logs.setdefault(0, [])
-        boundaries = [0]
-        for _, _, batch in self.writer.batches:
-            boundaries.append(boundaries[-1] + len(batch))
-        high_watermark = self.writer.high_watermark(0)
-        keep = self.rng.choice([b for b in boundaries if b >= high_watermark])
-        del log[keep:]
-        self.writer.batches = [
-            batch for batch, end in zip(self.writer.batches, boundaries[1:], strict=True) if end <= keep
-        ]
+    def move(self) -> None:
+        """To another coordinator."""
         for _, client, _ in self.in_flight:
             client.send_full = True  # the answer is lost
-        self.in_flight.clear()
-        self.shard = self.load()
-        self.shadow, self.shadow_offset = EMPTY_STATE, 0
+        has_all = self.take_over()
         self.epochs.clear()
         self.unrevoked.clear()
         self.seen.clear()
-        self.resolution = None
+        self.asked = None
         known, self.got = self.got, {}
         group = self.shard.state.consumer_group("g")
         self.heard_ms = dict.fromkeys(group.members if group is not None else (), self.clock.now_ms)
         for member_id, member in group.members.items() if group is not None else ():
             self.seen[member_id] = member
             self.got[member_id] = dict(member.assignment_epochs)
-        if keep == boundaries[-1]:
+        if has_all:
             assert self.got == known, "AssignmentEpochsSurvive"
 
     def expire(self) -> None:
@@ -227,16 +185,6 @@ class World:
             is_due = now_ms - self.heard_ms[member_id] >= SESSION_MS or now_ms - since_ms >= REBALANCE_MS
             is_there = after is not None and member_id in after.members
             assert is_there != is_due, f"MembersAreGivenUpInTime: {member_id}"
-
-    def advance_watermark(self, *, fully: bool = False) -> None:
-        end = len(self.writer.logs.get(0, []))
-        old = self.writer.high_watermark(0)
-        self.writer.watermarks[0] = end if fully else self.rng.randint(old, end)
-        self.shard.advance(self.writer.high_watermark(0))
-        for entry in list(self.in_flight):
-            if entry[0] <= self.writer.high_watermark(0):
-                self.in_flight.remove(entry)
-                self.deliver(entry[1], entry[2])
 
     # ---- the members
 
@@ -260,11 +208,7 @@ class World:
         is_legal = self.is_legal(client, request)
         before = self.shard.state.consumer_group("g")
         try:
-            outcome = self.shard.apply(
-                lambda state: handle_consumer_heartbeat(state, request, self.call()),
-                wall_ms=self.clock.now_ms,
-                now_ms=self.clock.now_ms,
-            )
+            outcome = self.apply(lambda state: handle_consumer_heartbeat(state, request, self.call()))
         except KafkaError as error:
             assert not (is_legal and error.code in FENCING), (
                 f"{client.member_id} is at a legal epoch: {error}"
@@ -286,8 +230,8 @@ class World:
         assert isinstance(outcome.result.response, ConsumerGroupHeartbeatResponse)
         self.heard_ms[client.member_id] = self.clock.now_ms
         self.check_cut(before, client.member_id)
-        if outcome.result.resolution is not None and self.resolution is None:
-            self.resolution = outcome.result.resolution, self.topics
+        if outcome.result.resolution is not None and self.asked is None:
+            self.asked = outcome.result.resolution, self.topics
         if request.member_epoch == 0:
             self.epochs.pop(client.member_id, None)
         self.note()
@@ -311,11 +255,11 @@ class World:
             ids = self.topics.subscribed_ids(member, group.resolved)
             assert {topic for topic, _ in member.assigned} <= ids, "CutAtOnce"
 
-    def resolve(self) -> None:
+    def resolve_late(self) -> None:
         """The topics of the regular expressions are found, as they were when a heartbeat asked for them."""
-        if self.resolution is None:
+        if self.asked is None:
             return
-        (asked, topics), self.resolution = self.resolution, None
+        (asked, topics), self.asked = self.asked, None
         found = resolve_now(asked, topics)
         for regex, resolved in found.items():
             names = tuple(sorted(name for name in topics.image.topic_ids if re.fullmatch(regex, name)))
@@ -345,15 +289,9 @@ class World:
         client.owned = frozenset()
         if client.epoch <= 0:
             return
-        request = ConsumerGroupHeartbeatRequest(
-            group_id="g", member_id=client.member_id, member_epoch=epoch, instance_id=client.instance_id
-        )
+        request = consumer_heartbeat(client.member_id, epoch, instance_id=client.instance_id)
         try:
-            self.shard.apply(
-                lambda state: handle_consumer_heartbeat(state, request, self.call()),
-                wall_ms=self.clock.now_ms,
-                now_ms=self.clock.now_ms,
-            )
+            self.apply(lambda state: handle_consumer_heartbeat(state, request, self.call()))
         except KafkaError as error:
             assert error.code in (*FENCING, ErrorCode.FENCED_INSTANCE_ID)
         else:
@@ -379,66 +317,51 @@ class World:
         epoch = self.rng.choice([-1, guessed, member.epoch + 1, *likely])
         is_its_own = got is not None and got <= epoch <= member.epoch
         if epoch < 0 and self.rng.random() < 0.5:
-            self.refused(lambda: self.commit("", -1, one), ErrorCode.UNKNOWN_MEMBER_ID)
+            refused(lambda: self.commit("", -1, one), ErrorCode.UNKNOWN_MEMBER_ID)
         elif is_its_own or epoch == member.epoch:
             self.commit(member.member_id, epoch, one)
         else:
             stale = ErrorCode.STALE_MEMBER_EPOCH
-            self.refused(lambda: self.commit(member.member_id, epoch, one), stale)
+            refused(lambda: self.commit(member.member_id, epoch, one), stale)
         if epoch >= 0 and epoch != member.epoch:
-            asked = OffsetFetchRequestGroup(
-                group_id="g", member_id=member.member_id, member_epoch=epoch, topics=None
-            )
-            self.refused(
-                lambda: find_offsets(self.shard.state, asked),
-                ErrorCode.STALE_MEMBER_EPOCH,
-            )
+            (asked,) = fetch_offsets(member_id=member.member_id, epoch=epoch).groups
+            refused(lambda: find_offsets(self.shard.state, asked), ErrorCode.STALE_MEMBER_EPOCH)
         if member.epoch > 0:
             self.commit(member.member_id, member.epoch, one)
         if member.instance_id is not None and member.epoch > 0:
             is_full = len(group.members) >= CONFIG.consumer_max_size
             code = ErrorCode.GROUP_MAX_SIZE_REACHED if is_full else ErrorCode.UNRELEASED_INSTANCE_ID
-            self.refused(lambda: self.beat("thief", 0, [], member.instance_id), code)
+            refused(lambda: self.beat("thief", 0, member.instance_id), code)
+        fenced = ErrorCode.FENCED_MEMBER_EPOCH
         if len(epochs) > 1 and epochs[-2] != member.epoch:
-            self.refused(lambda: self.beat(member.member_id, epochs[-2], None), ErrorCode.FENCED_MEMBER_EPOCH)
+            refused(lambda: self.beat(member.member_id, epochs[-2], owned=None), fenced)
         if len(epochs) > 2 and epochs[-3] not in epochs[-2:]:
-            self.refused(lambda: self.beat(member.member_id, epochs[-3], []), ErrorCode.FENCED_MEMBER_EPOCH)
-
-    def refused(self, work: Callable[[], object], code: ErrorCode) -> None:
-        with pytest.raises(KafkaError) as refused:
-            work()
-        assert refused.value.code is code
-
-    def apply(self, decide: Callable[[Any], Any]) -> None:
-        self.shard.apply(decide, wall_ms=self.clock.now_ms, now_ms=self.clock.now_ms)
+            refused(lambda: self.beat(member.member_id, epochs[-3]), fenced)
 
     def beat(
-        self, member_id: str, epoch: int, owned: list[Any] | None, instance_id: str | None = None
+        self,
+        member_id: str,
+        epoch: int,
+        instance_id: str | None = None,
+        owned: Partitions | None = frozenset(),
     ) -> None:
-        request = ConsumerGroupHeartbeatRequest(
-            group_id="g",
-            member_id=member_id,
-            member_epoch=epoch,
+        request = consumer_heartbeat(
+            member_id,
+            epoch,
+            owned,
             instance_id=instance_id,
             rebalance_timeout_ms=REBALANCE_MS,
             subscribed_topic_names=["t"],
-            topic_partitions=owned,
         )
         self.apply(lambda state: handle_consumer_heartbeat(state, request, self.call()))
 
     def commit(self, member_id: str, epoch: int, one: tuple[Uuid, int]) -> None:
         name, index = self.topics.topic_name(one[0]), one[1]
         assert name is not None
-        partition = OffsetCommitRequestPartition(partition_index=index, committed_offset=self.clock.now_ms)
-        request = OffsetCommitRequest(
-            group_id="g",
-            member_id=member_id,
-            generation_id_or_member_epoch=epoch,
-            topics=[OffsetCommitRequestTopic(name=name, partitions=[partition])],
-        )
-        call = replace(self.call(), version=9)
+        offsets = {(name, index): self.clock.now_ms}
+        request = commit_offsets(offsets, member_id=member_id, generation_id_or_member_epoch=epoch)
         view = tools.commit_view(request, 9)
-        self.apply(lambda state: handle_offset_commit(state, view, call))
+        self.apply(lambda state: handle_offset_commit(state, view, self.call(9)))
 
     def guess(self) -> None:
         """No answer ever gave the member this epoch, so a request with it does not come from the member."""
@@ -449,16 +372,11 @@ class World:
         epoch = self.rng.randint(1, group.epoch + 1)
         if epoch in self.answered[member_id]:
             return
-        request = ConsumerGroupHeartbeatRequest(
-            group_id="g", member_id=member_id, member_epoch=epoch, topic_partitions=[]
+        request = consumer_heartbeat(member_id, epoch, set())
+        refused(
+            lambda: self.apply(lambda state: handle_consumer_heartbeat(state, request, self.call())),
+            ErrorCode.FENCED_MEMBER_EPOCH,
         )
-        with pytest.raises(KafkaError) as refused:
-            self.shard.apply(
-                lambda state: handle_consumer_heartbeat(state, request, self.call()),
-                wall_ms=self.clock.now_ms,
-                now_ms=self.clock.now_ms,
-            )
-        assert refused.value.code is ErrorCode.FENCED_MEMBER_EPOCH
 
     def reconcile(self, client: Client, *, fully: bool) -> None:
         """Revoke first; add new partitions only once nothing is left to revoke."""
@@ -488,7 +406,7 @@ class World:
         elif roll < 0.85:
             self.advance_watermark()
         elif roll < 0.86:
-            self.resolve()
+            self.resolve_late()
         elif roll < 0.885:
             self.clock.now_ms += self.rng.choice([1_000, 5_000, 20_000])
             self.expire()
@@ -498,7 +416,7 @@ class World:
             client = self.rng.choice(alive)
             client.subscription, client.send_full = self.rng.choice(SUBSCRIPTIONS), True
         elif roll < 0.96:
-            self.fail_over()
+            self.move()
         elif roll < 0.98:
             client = self.rng.choice(alive)
             self.leave(client, -2 if client.instance_id and self.rng.random() < 0.7 else -1)
@@ -519,20 +437,13 @@ class World:
             self.incarnations[name] += 1  # deleted and created again
         else:
             self.sizes[name] = self.sizes.get(name, 0) + self.rng.randint(1, 2)
-        old = self.topics.image
-        image = tools.make_image(self.sizes, old.offset + 1, self.incarnations)
-        are_new = any(topic_id not in old.topics_by_id for topic_id in image.topics_by_id)
-        self.topics = TopicsView(image, self.topics, are_new=are_new)
+        self.set_topics(self.sizes, self.incarnations)
 
     # ---- invariants
 
     def check(self) -> None:
         state = self.shard.state
-        log = self.writer.logs.get(0, [])
-        fresh = [decode_record(key, value) for key, value in log[self.shadow_offset :]]
-        self.shadow = replay_all(self.shadow, [record for record in fresh if record is not None])
-        self.shadow_offset = len(log)
-        assert self.shadow == state, "ReloadEqualsLive"
+        assert self.replayed() == state, "ReloadEqualsLive"
         group = state.consumer_group("g")
         if group is not None:
             self.note()
@@ -644,7 +555,7 @@ class World:
             for client in self.clients:
                 if not client.gone:
                     self.send(client)
-                    self.resolve()
+                    self.resolve_late()
                     self.advance_watermark(fully=True)
                     self.reconcile(client, fully=True)
                     self.check()

@@ -27,14 +27,13 @@ from pykraft.group_coordinator.classic.join import handle_join_group
 from pykraft.group_coordinator.classic.sync import handle_heartbeat, handle_leave_group, handle_sync_group
 from pykraft.group_coordinator.consumer.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.replay import replay_all
-from pykraft.group_coordinator.shard import GroupOutcome, GroupShard
+from pykraft.group_coordinator.shard import GroupOutcome
 from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicState
 from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
 from pykraft.group_coordinator.state.member import MemberState
 from pykraft.group_coordinator.state.result import AnyResult, Call, Parked, ParkKind
 from pykraft.group_coordinator.state.shard_state import EMPTY_STATE, ShardState
-from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.consumer_protocol import (
     AssignmentTopicPartition,
     ConsumerProtocolAssignment,
@@ -47,20 +46,19 @@ from pykraft.kafka_protocol.consumer_protocol import (
 )
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.groups import (
-    ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
     JoinGroupResponse,
-    LeaveGroupRequest,
-    MemberIdentity,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from tests.clocks import ManualClock
 from tests.group_coordinator import tools
+from tests.group_coordinator.group_model import GroupModel, decoded
+from tests.group_coordinator.requests import (
+    consumer_heartbeat,
+    heartbeat,
+    join_group,
+    leave_group,
+    sync_group,
+)
 from tests.seeds import seeds
 
 SEEDS = seeds(100, checked=30)
@@ -142,27 +140,20 @@ class Client:
         )
 
 
-class World:
+class World(GroupModel):
     def __init__(self, seed: int) -> None:
-        self.rng = Random(seed)
-        self.config = replace(
+        rng = Random(seed)
+        config = replace(
             CONFIG,
-            consumer_migration_policy=self.rng.choice(POLICIES),
-            consumer_assignment_interval_ms=self.rng.choice((0, 2_000)),
-            consumer_max_size=self.rng.choice((4, 100)),
-            max_size=self.rng.choice((4, 100)),
+            consumer_migration_policy=rng.choice(POLICIES),
+            consumer_assignment_interval_ms=rng.choice((0, 2_000)),
+            consumer_max_size=rng.choice((4, 100)),
+            max_size=rng.choice((4, 100)),
         )
-        self.cooperative = self.rng.random() < 0.5
-        self.clock = ManualClock()
-        self.writer = tools.MemoryWriter(hold=True)
-        self.sizes = {"t": self.rng.randint(1, 4)}
-        self.topics = TopicsView(tools.make_image(self.sizes))
-        self.shard = self.load()
-        self.shadow, self.shadow_offset = EMPTY_STATE, 0
+        self.cooperative = rng.random() < 0.5
+        super().__init__(rng, {"t": rng.randint(1, 4)}, config)
         self.clients: list[Client] = []
         self.names = 0
-        # Answers that wait for the high watermark: (offset, client, number of the request, answer).
-        self.in_flight: list[tuple[int, Client, int, Any]] = []
         self.parked: dict[tuple[ParkKind, str], tuple[Client, int]] = {}
         self.heard_ms: dict[str, int] = {}
         self.content_ms: dict[str, int] = {}  # when a member was last told that it has nothing to do
@@ -171,28 +162,21 @@ class World:
 
     # ---- the coordinator
 
-    def load(self) -> GroupShard:
-        shard = GroupShard(0, 1, self.writer)
-        tools.load(shard, self.writer.logs.setdefault(0, []), self.config)
-        shard.start_sessions(self.clock.now_ms, 2**31)
-        return shard
-
-    def call(self, version: int = 1) -> Call:
+    def new_call(self, version: int = 1) -> Call:
         self.names += 1
-        new_id = f"id-{self.names:04}"
-        return Call(self.config, self.topics, version, self.clock.now_ms, "c", "/h", new_id)
+        return self.call(version, new_member_id=f"id-{self.names:04}")
 
     @property
-    def group(self) -> ConsumerGroup | ClassicGroup | None:
+    def any_group(self) -> ConsumerGroup | ClassicGroup | None:
         return self.shard.state.groups.get("g")
 
     def apply(self, decide: Callable[[ShardState], AnyResult]) -> GroupOutcome:
         """With an append that fails now and then, which must change nothing."""
-        before, timers, group = self.shard.state, len(self.shard.deadlines), self.group
+        before, timers, group = self.shard.state, len(self.shard.deadlines), self.any_group
         is_refused = not self.is_calm and self.rng.random() < 0.03
         self.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS if is_refused else None
         try:
-            outcome = self.shard.apply(decide, wall_ms=self.clock.now_ms, now_ms=self.clock.now_ms)
+            outcome = super().apply(decide)
             self.check_policy(group)
             return outcome
         except KafkaError:
@@ -203,7 +187,7 @@ class World:
 
     def check_policy(self, before: ConsumerGroup | ClassicGroup | None) -> None:
         """A group of members who stay has changed its protocol only if it may."""
-        if before is not None and self.group is not None and type(before) is not type(self.group):
+        if before is not None and self.any_group is not None and type(before) is not type(self.any_group):
             was_classic = isinstance(before, ClassicGroup)
             may = self.config.may_upgrade if was_classic else self.config.may_downgrade
             shared = {member.member_id for member in before.iter_members()} & self.members()
@@ -222,42 +206,25 @@ class World:
         else:
             self.in_flight.append((offset, client, request_id, response))
 
-    def advance_watermark(self) -> None:
-        end, old = len(self.writer.logs[0]), self.writer.high_watermark(0)
-        self.writer.watermarks[0] = end if self.is_calm else self.rng.randint(old, end)
-        self.shard.advance(self.writer.high_watermark(0))
-        for entry in list(self.in_flight):
-            if entry[0] <= self.writer.high_watermark(0):
-                self.in_flight.remove(entry)
-                self.deliver(*entry[1:])
-
-    def fail_over(self) -> None:
-        """The new leader has everything below the high watermark, and possibly more."""
-        boundaries = [0]
-        for _, _, batch in self.writer.batches:
-            boundaries.append(boundaries[-1] + len(batch))
-        keep = self.rng.choice([b for b in boundaries if b >= self.writer.high_watermark(0)])
-        del self.writer.logs[0][keep:]
-        kept = [b for b, end in zip(self.writer.batches, boundaries[1:], strict=True) if end <= keep]
-        self.writer.batches = kept
-        self.in_flight.clear()
+    def move(self) -> None:
+        """To another coordinator."""
+        self.take_over()
         self.parked.clear()
-        self.shard = self.load()
-        self.shadow, self.shadow_offset = EMPTY_STATE, 0
         self.heard_ms = dict.fromkeys(self.members(), self.clock.now_ms)
         self.content_ms = dict(self.heard_ms)
         for client in self.clients:
             client.waits = False
 
     def members(self) -> set[str]:
-        return set() if self.group is None else {member.member_id for member in self.group.iter_members()}
+        group = self.any_group
+        return set() if group is None else {member.member_id for member in group.iter_members()}
 
-    def pass_time(self, delay_ms: int) -> None:
+    def wait(self, delay_ms: int) -> None:
         self.clock.now_ms += delay_ms
-        before = self.group
-        for outcome in self.shard.expire(self.call(), now_ms=self.clock.now_ms):
+        before = self.any_group
+        for outcome in self.shard.expire(self.new_call(), now_ms=self.clock.now_ms):
             self.answer(outcome)
-        after, now_ms = self.group, self.clock.now_ms
+        after, now_ms = self.any_group, self.clock.now_ms
         self.check_policy(before)
         if isinstance(before, ConsumerGroup):
             for member in before.iter_members():
@@ -301,7 +268,7 @@ class World:
     ) -> None:
         client.request_id += 1
         client.waits = True
-        group = self.group
+        group = self.any_group
         before: list[Any] = [] if group is None else list(group.iter_members())
         try:
             outcome = self.apply(decide)
@@ -320,7 +287,7 @@ class World:
         self.answer(outcome)
         if not isinstance(response, Parked):
             self.reply(client, client.request_id, response, outcome.offset)
-        if isinstance(group, ClassicGroup) and isinstance(self.group, ConsumerGroup):
+        if isinstance(group, ClassicGroup) and isinstance(self.any_group, ConsumerGroup):
             self.heard_ms = dict.fromkeys(self.members(), self.clock.now_ms)
             self.content_ms = dict(self.heard_ms)
         code = getattr(response, "error_code", 0)
@@ -333,32 +300,20 @@ class World:
     def join(self, client: Client) -> None:
         if not client.cooperative:
             client.owned = NOTHING
-        request = JoinGroupRequest(
-            group_id="g",
-            member_id=client.member_id,
+        request = join_group(
+            client.member_id,
+            {"cooperative-sticky" if client.cooperative else "range": client.metadata()},
             group_instance_id=client.instance_id,
             session_timeout_ms=CLASSIC_SESSION_MS,
             rebalance_timeout_ms=REBALANCE_MS,
-            protocol_type="consumer",
-            protocols=[
-                JoinGroupRequestProtocol(
-                    name="cooperative-sticky" if client.cooperative else "range", metadata=client.metadata()
-                )
-            ],
         )
-        call = self.call(client.version)
+        call = self.new_call(client.version)
         self.send(client, lambda state: handle_join_group(state, request, call), ParkKind.JOIN)
 
     def sync(self, client: Client) -> None:
         shares = {} if client.skips_assignment else self.assign(client)
-        request = SyncGroupRequest(
-            group_id="g",
-            member_id=client.member_id,
-            group_instance_id=client.instance_id,
-            generation_id=client.number,
-            assignments=[SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in shares.items()],
-        )
-        call = self.call(4)
+        request = sync_group(client.member_id, client.number, shares, group_instance_id=client.instance_id)
+        call = self.new_call(4)
         self.send(client, lambda state: handle_sync_group(state, request, call), ParkKind.SYNC)
 
     def assign(self, client: Client) -> dict[str, bytes]:
@@ -392,13 +347,8 @@ class World:
             client.phase = "join"  # the leader notices that topics have changed
             self.join(client)
             return
-        request = HeartbeatRequest(
-            group_id="g",
-            member_id=client.member_id,
-            group_instance_id=client.instance_id,
-            generation_id=client.number,
-        )
-        call = self.call()
+        request = heartbeat(client.member_id, client.number, client.instance_id)
+        call = self.new_call()
         self.send(client, lambda state: handle_heartbeat(state, request, call))
 
     def beat_consumer(self, client: Client) -> None:
@@ -408,16 +358,15 @@ class World:
         owned = {
             (topic_id, index) for name, index in client.owned if (topic_id := self.topics.topic_id(name))
         }
-        request = ConsumerGroupHeartbeatRequest(
-            group_id="g",
-            member_id=client.member_id,
-            member_epoch=0 if joins else client.number,
+        request = consumer_heartbeat(
+            client.member_id,
+            0 if joins else client.number,
+            owned,
             instance_id=client.instance_id,
             rebalance_timeout_ms=REBALANCE_MS,
             subscribed_topic_names=list(client.topics),
-            topic_partitions=tools.to_request(owned),
         )
-        call = self.call()
+        call = self.new_call()
         self.send(client, lambda state: handle_consumer_heartbeat(state, request, call))
 
     def leave(self, client: Client, *, for_good: bool = True) -> None:
@@ -427,19 +376,14 @@ class World:
         if client.is_classic and client.instance_id is None and client.member_id:
             self.remove([client])
         elif not client.is_classic and (for_good or client.phase == "beat"):
-            request = ConsumerGroupHeartbeatRequest(
-                group_id="g",
-                member_id=client.member_id,
-                member_epoch=-1 if for_good else -2,
-                instance_id=client.instance_id,
-            )
-            call = self.call()
+            epoch = -1 if for_good else -2
+            request = consumer_heartbeat(client.member_id, epoch, instance_id=client.instance_id)
+            call = self.new_call()
             self.try_to(lambda state: handle_consumer_heartbeat(state, request, call))
 
     def remove(self, clients: Iterable[Client]) -> None:
-        identities = [MemberIdentity(member_id=one.member_id) for one in clients]
-        request = LeaveGroupRequest(group_id="g", members=identities)
-        call = self.call(5)
+        request = leave_group(*(one.member_id for one in clients))
+        call = self.new_call(5)
         self.try_to(lambda state: handle_leave_group(state, request, call))
 
     def try_to(self, decide: Callable[[ShardState], AnyResult]) -> None:
@@ -531,10 +475,10 @@ class World:
 
     def change_at_once(self, alive: list[Client]) -> None:
         """Whatever its members are at, the group changes its protocol."""
-        if isinstance(self.group, ClassicGroup) and len(alive) < 6:
+        if isinstance(self.any_group, ClassicGroup) and len(alive) < 6:
             client = self.start(is_classic=False, instance_id=None, topics=SUBSCRIPTIONS[-1])
             self.act(client)
-            self.advance_watermark()
+            self.advance_watermark(fully=self.is_calm)
         elif any(one.is_classic for one in alive):
             for client in alive:
                 if not client.is_classic:
@@ -543,7 +487,7 @@ class World:
     def step(self) -> None:
         alive = [one for one in self.clients if not one.gone]
         behind = [one for one in alive if one.is_classic is not self.to_classic]
-        before = self.group
+        before = self.any_group
         roll = self.rng.random()
         if not alive or (roll < 0.06 and len(alive) < 4):
             self.start_any()
@@ -551,9 +495,9 @@ class World:
             for client in self.rng.sample(alive, self.rng.randint(1, len(alive))):
                 self.act(client)
         elif roll < 0.68:
-            self.advance_watermark()
+            self.advance_watermark(fully=self.is_calm)
         elif roll < 0.78:
-            self.pass_time(self.rng.choice((200, 600, 1_000, 3_000)))
+            self.wait(self.rng.choice((200, 600, 1_000, 3_000)))
         elif roll < 0.81:
             self.rng.choice(alive).waits = False  # the answer is lost; it asks again
         elif roll < 0.87:
@@ -574,35 +518,30 @@ class World:
         elif roll < 0.98:
             self.grow()
         else:
-            self.fail_over()
+            self.move()
         self.check()
-        if before is not None and self.group is not None and type(before) is not type(self.group):
+        if before is not None and self.any_group is not None and type(before) is not type(self.any_group):
             self.to_classic = self.rng.random() < 0.5
             if self.rng.random() < 0.3:
-                self.fail_over()
+                self.move()
                 self.check()
 
     def grow(self) -> None:
         name = self.rng.choice(("t", "u"))
-        are_new = name not in self.sizes
         self.sizes[name] = self.sizes.get(name, 0) + self.rng.randint(1, 2)
-        image = tools.make_image(self.sizes, self.topics.image.offset + 1)
-        self.topics = TopicsView(image, self.topics, are_new=are_new)
+        self.set_topics(self.sizes)
 
     # ---- invariants
 
     def check(self) -> None:
         self.check_readers()
         log = self.writer.logs[0]
-        fresh = [tools.decode(key, value) for key, value in log[self.shadow_offset :]]
-        self.shadow = replay_all(self.shadow, [record for record in fresh if record is not None])
-        self.shadow_offset = len(log)
-        self.agrees(self.shadow, "ReplayEqualsMemory")
+        self.agrees(self.replayed(), "ReplayEqualsMemory")
         if self.rng.random() < 0.05:
             last = {key: place for place, (key, _) in enumerate(log)}
-            compacted = [tools.decode(*log[place]) for place in sorted(last.values())]
-            self.agrees(replay_all(EMPTY_STATE, [one for one in compacted if one]), "CompactedEqualsMemory")
-        group = self.group
+            compacted = decoded(log[place] for place in sorted(last.values()))
+            self.agrees(replay_all(EMPTY_STATE, compacted), "CompactedEqualsMemory")
+        group = self.any_group
         for (_, member_id), (client, request_id) in self.parked.items():
             if client.waits and client.request_id == request_id and not client.gone:
                 is_there = isinstance(group, ClassicGroup) and member_id in group.members
@@ -619,7 +558,7 @@ class World:
 
     def agrees(self, replayed: ShardState, name: str) -> None:
         """A rebalance of a classic group is not in the log: it tells of the generation before."""
-        logged, group = replayed.groups.get("g"), self.group
+        logged, group = replayed.groups.get("g"), self.any_group
         if isinstance(group, ClassicGroup) and group.state is not ClassicState.EMPTY:
             if group.state is ClassicState.STABLE:
                 assert isinstance(logged, ClassicGroup), name
@@ -651,7 +590,7 @@ class World:
         for rounds in (self.rng.randint(0, 3), CALM_ROUNDS):
             self.change_at_once([one for one in self.clients if not one.gone])
             if self.rng.random() < 0.4:
-                self.fail_over()
+                self.move()
             self.go_on(rounds)
         self.check_settled()
 
@@ -659,17 +598,17 @@ class World:
         for _ in range(rounds):
             for client in self.rng.sample(self.clients, len(self.clients)):
                 self.act(client)
-                self.advance_watermark()
+                self.advance_watermark(fully=self.is_calm)
                 self.check()
-            self.pass_time(ROUND_MS)
-            self.advance_watermark()
+            self.wait(ROUND_MS)
+            self.advance_watermark(fully=self.is_calm)
 
     def check_settled(self) -> None:
         """Every partition that somebody subscribes to has one reader."""
         living = [one for one in self.clients if not one.gone]
         outside = [one for one in living if one.member_id not in self.members()]
         assert all(not one.is_classic for one in outside), "ClassicMembersAreAdmitted"
-        assert not outside or isinstance(self.group, ClassicGroup), "ConsumerMembersAreAdmitted"
+        assert not outside or isinstance(self.any_group, ClassicGroup), "ConsumerMembersAreAdmitted"
         assert not outside or not self.config.may_upgrade, "ConsumerMembersAreAdmitted"
         inside = [one for one in living if one not in outside]
         read = sorted(partition for one in inside for partition in one.owned)
