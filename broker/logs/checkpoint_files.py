@@ -204,9 +204,7 @@ class CheckpointFiles:
             await self._replace(checkpoint.RECOVERY_POINT_CHECKPOINT, points)
 
     async def write_log_starts(self) -> None:
-        """Also of logs that start at 0, so that a start can tell whether the oldest segments are missing. The
-        logs are told once the file is durable.
-        """
+        """Also of logs that start at 0, so that a start sees missing segments. Logs are told afterwards."""
 
         async def starts(stored: Offsets) -> Offsets:
             found = {key: log.log_start_offset async for key, log in self._in_turns()}

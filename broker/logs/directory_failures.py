@@ -33,9 +33,7 @@ class DirectoryFailures:
         self._on_failure = on_failure
 
     def fail(self, what: str, error: OSError) -> bool:
-        """An error at the path ``what`` that is not one log's: whether the broker goes on without the
-        directory. Otherwise it halts.
-        """
+        """Note an error that is not one log's; whether the broker goes on without the directory, or halts."""
         log_dir = self._dirs.containing(what)
         if log_dir is not None and log_dir in self._dirs.offline:
             return True

@@ -45,9 +45,7 @@ class LogWork:
     def guarding(
         self, work: str, log: Log, on_failure: Callable[[Exception], None] = _nothing
     ) -> Iterator[None]:
-        """Go on after the block, whatever fails in it. ``on_failure`` is called with an error that is none of
-        the disk.
-        """
+        """Go on after the block, whatever fails in it. ``on_failure`` gets errors that are not the disk's."""
         try:
             yield
         except Exception as error:

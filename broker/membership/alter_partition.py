@@ -23,9 +23,7 @@ _TIMEOUT_MS = 3000
 
 
 class ControllerReports:
-    """The ports :class:`~pykraft.broker.replicas.ports.AlterPartitionPort`, ``LostReplicasPort`` and
-    ``DirectoriesPort`` over the controller channel.
-    """
+    """``AlterPartitionPort``, ``LostReplicasPort`` and ``DirectoriesPort`` over the controller channel."""
 
     def __init__(self, node_id: int, lifecycle: BrokerLifecycle, channel: ControllerChannel) -> None:
         self._node_id = node_id

@@ -207,9 +207,7 @@ class LifecycleDriver:
         self._wakeup.set()
 
     def _known_cordoned(self) -> tuple[Uuid, ...] | None:
-        """The directories that get no new replicas; None before this broker has caught up: its own properties
-        may be among what it has not applied yet.
-        """
+        """Directories without new replicas; None until this broker has read its own properties there."""
         is_starting = self._lifecycle.state is BrokerState.STARTING
         return None if is_starting else self._cordoned_log_dir_ids()
 

@@ -37,9 +37,7 @@ _SLICE_PARTITIONS: Final = 500
 
 @dataclass(frozen=True, slots=True)
 class ListenerView:
-    """The brokers that are registered and not fenced, those of them that have the listener, and the log
-    directories that work.
-    """
+    """Unfenced brokers, those of them with the listener, and the log directories that work."""
 
     usable: frozenset[int]
     reachable: frozenset[int]

@@ -48,9 +48,7 @@ class MalformedRequestError(ProtocolError):
 
 
 class ReceivedRequest(Generic[Q]):
-    """The body of a request as received. It is decoded at most once, when its fields are first needed, and a
-    large one before, in slices.
-    """
+    """A request's body, decoded once, when fields are first needed; a large one before, in slices."""
 
     __slots__ = ("_max_items", "_request", "_request_class", "body", "version")
 
@@ -195,9 +193,7 @@ class SlicedApi(Api[S, Q, R]):
 
 @dataclass(frozen=True, slots=True)
 class ForwardedApi(Api[S, Q, R]):
-    """An API that the active controller answers; the bytes of request and answer pass through unchanged,
-    unless this node has a part in the answer.
-    """
+    """An API of the active controller. Bytes pass through unchanged, unless this node has a part in it."""
 
     forward: Callable[[S, RequestContext, ReceivedRequest[Q]], Awaitable[Message | bytes]]
 

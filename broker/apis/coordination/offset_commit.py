@@ -179,9 +179,7 @@ class _Commit:
         slices: Slices | None = None,
         usual: UsualCommit | None = None,
     ) -> None:
-        """``slices``: the answer is large, and built in slices. ``usual``: its client commits so again and
-        again.
-        """
+        """``slices``: the answer is large, and built in slices. ``usual``: its client repeats this commit."""
         self._connection = connection
         self._version = header.api_version
         self._correlation_id = header.correlation_id

@@ -83,9 +83,7 @@ class ProducerJobs:
             self._task = None
 
     async def stand_in(self, key: TopicPartition) -> None:
-        """Have a durable snapshot stand for all that retention may delete of a log, unless that fails, or the
-        state of its producers is not known now.
-        """
+        """Store a snapshot for all that retention may delete, unless it fails or the state is unknown."""
         opened = self._table.logs.get(key)
         if opened is not None and not self._stands_in(opened):
             if key not in self._due and not opened.producers.is_behind:

@@ -183,9 +183,7 @@ class Leading(ReplicaState):
         return True
 
     def has_everything(self, replica_id: int, offset: int) -> bool:
-        """Whether a follower that goes on fetching from ``offset`` changes nothing until an event: it is in
-        the ISR and has acknowledged the whole log.
-        """
+        """Whether fetches from ``offset`` change nothing for now: it is in the ISR and has the whole log."""
         follower = self.followers.get(replica_id)
         return (
             follower is not None

@@ -63,9 +63,7 @@ class PartitionEvents(Protocol):
 
 
 class FetchWaiter(Protocol):
-    """A fetch that waits until this partition has more to read, or a deletion of records that waits for the
-    log starts of its replicas.
-    """
+    """A fetch that waits for more to read, or a deletion that waits for the log starts of replicas."""
 
     def wake(self) -> None: ...
 

@@ -102,9 +102,7 @@ class DirectoryAssignments:
         self._is_reporting = False
 
     async def _report_some(self, some: dict[TopicPartition, ReplicaDirectory]) -> bool:
-        """Report these; whether none has to be reported again. One whose entry in the image is of an earlier
-        state is reported again when that changes.
-        """
+        """Report these; whether none is left. One with an older state in the image waits for a change."""
         try:
             errors = await self._controller.assign_replicas_to_dirs(list(some.values()))
         except KafkaError as error:

@@ -196,9 +196,7 @@ class LogMoves:
             self._cancel(source.topic_partition)
 
     async def _finish(self, key: TopicPartition, future: FutureLog) -> bool:
-        """Tell the controller; once it knows, copy the tail, store the producers beside it, and mark the log.
-        Whether the logs may be swapped now.
-        """
+        """Tell the controller, then copy the tail and the producers and mark the log. Whether to swap now."""
         job = future.log.prepare_flush()
         await self._run(future, job.run)
         if not self._is_going_on(key, future):
