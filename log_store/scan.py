@@ -33,8 +33,7 @@ ZERO_TAIL_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class BadBatch:
-    """Why a scan stopped. ``is_torn``: the file ends inside the batch, or holds only zeros from some point of
-    it on."""
+    """Why a scan stopped. ``is_torn``: the file ends inside the batch, or in zeros only."""
 
     position: int
     reason: str

@@ -125,8 +125,7 @@ class OffsetIndex:
         self.storage.truncate(count)
 
     def adopt(self, built: OffsetIndex, first_kept: int) -> None:
-        """Take over another index of the segment; of the own entries only those from ``first_kept`` on stay,
-        and none if the segment is sealed."""
+        """Take over a segment's other index; own entries from ``first_kept`` on stay, unless it is sealed."""
         added: list[tuple[int, int]] = []
         if self._offsets is not None and self._positions is not None:
             added = list(zip(self._offsets[first_kept:], self._positions[first_kept:], strict=True))

@@ -45,9 +45,7 @@ class BadEntryError(Exception):
 
 
 def decode_index(data: bytes, base_offset: int, path: str) -> list[AbortedTransaction]:
-    """The entries of a file, or of a part of one; ``base_offset``: of the segment. :class:`BadEntryError`
-    where one makes no sense.
-    """
+    """Decode a file or a part; ``base_offset``: the segment's. :class:`BadEntryError` for nonsense."""
     return [AbortedTransaction(*fields) for fields in _iter_fields(data, base_offset, path)]
 
 

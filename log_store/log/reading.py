@@ -150,8 +150,7 @@ class Reading(LogState):
         return any(segment.path == path for segment in self._segments)
 
     def is_damage(self, error: CorruptLogError | OSError, rewrites: int) -> bool:
-        """Whether the file of an error is a part of the log, and has been since :attr:`rewrite_count` was
-        that."""
+        """Whether the file of an error is part of the log, and was at that :attr:`rewrite_count`."""
         path = error.path if isinstance(error, CorruptLogError) else str(error.filename)
         return self.rewrite_count == rewrites and self.has_file(path)
 
@@ -170,8 +169,7 @@ class Reading(LogState):
             yield header
 
     def iter_stored_headers(self, start_offset: int, end_offset: int | None = None) -> Iterator[BatchHeader]:
-        """As :meth:`iter_headers`, also of the deleted records from :attr:`first_stored_offset` on: their
-        producers go on."""
+        """As :meth:`iter_headers`, from :attr:`first_stored_offset` on: deleted records have producers."""
         first = self.first_stored_offset
         for _, _, header in self._walk(start_offset, end_offset, SCAN_READ_AHEAD_BYTES, first):
             yield header
@@ -179,8 +177,7 @@ class Reading(LogState):
     def iter_produced(
         self, start_offset: int, end_offset: int | None = None
     ) -> Iterator[tuple[BatchHeader, Marker | None]]:
-        """As :meth:`iter_stored_headers`, with the markers of transactions: all that the state of producers
-        is derived from."""
+        """As :meth:`iter_stored_headers`, with markers: all that the state of producers follows from."""
         first = self.first_stored_offset
         for segment, position, header in self._walk(start_offset, end_offset, SCAN_READ_AHEAD_BYTES, first):
             marker = None
