@@ -68,9 +68,7 @@ def check_topic_config(
     broker_defaults: Mapping[str, str],
     code: ErrorCode = ErrorCode.INVALID_CONFIG,
 ) -> None:
-    """An error with ``code`` if the effective values contradict each other, those apart that another version
-    accepted and this one refuses.
-    """
+    """An error with ``code`` if effective values contradict each other, apart from those refused here."""
     try:
         check_topic_values({**broker_defaults, **without_refused(TOPIC_KEYS, overrides)})
     except ConfigError as error:

@@ -126,9 +126,7 @@ class TopicRecord:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRecord:
-    """A partition with all of its state. ``directories``: of the replicas, in their order (KIP-858); empty if
-    none is known.
-    """
+    """A partition's whole state. ``directories``: in the order of replicas (KIP-858); empty if unknown."""
 
     partition_id: int
     topic_id: Uuid

@@ -31,9 +31,7 @@ MAX_VALUE_CHARS: Final = 32_767
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """One resource of a request. ``replaces_all``: every entry sets its key, and keys that are not named are
-    reset to their defaults.
-    """
+    """One resource of a request. ``replaces_all``: keys that are not named get their defaults again."""
 
     resource_type: int
     resource_name: str

@@ -120,18 +120,14 @@ class QuorumSituation:
 
 @dataclass(frozen=True, slots=True)
 class Forwarded(Generic[Q, R]):
-    """The messages of one forwarded API. ``max_items``: how many elements the arrays of a request may have
-    together.
-    """
+    """The messages of one forwarded API. ``max_items``: elements of all arrays of a request together."""
 
     request: type[Q]
     response: type[R]
     max_items: int = field(default=MAX_ITEMS, kw_only=True)
 
     def decode(self, body: bytes, version: int) -> Generator[None, None, Q]:
-        """The request, decoded in slices. UNSUPPORTED_VERSION if it has no such version, INVALID_REQUEST if
-        it is malformed or has too many items.
-        """
+        """Decode in slices. UNSUPPORTED_VERSION; INVALID_REQUEST if it is malformed or has too many items."""
         if len(body) <= min(SLICE_BYTES, self.max_items):  # it has no room for more
             return self.request.decode_from(body, 0, version)[0]
         return (yield from self.request.decode_in_slices(body, version, self.max_items))
