@@ -168,9 +168,7 @@ class _Run:
         self._note(now, sorted(came, key=lambda item: item[0]))
 
     def _receive_settled(self, lane: Lane) -> Message | str:
-        """The answer once it does not stem from speed any more; after the end of a transaction, once its
-        markers are written.
-        """
+        """The answer once speed no longer decides it; at the end of a transaction, once its markers stand."""
         assert lane.step is not None
         number, step = lane.step, self._script.steps[lane.step]
         limit_s = settling.ENDED_S if step.until_ended else self._settled_s

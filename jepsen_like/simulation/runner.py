@@ -35,8 +35,7 @@ def run_many(
     keeps_going: bool = False,
     workload: str | None = None,
 ) -> Tally:
-    """Each failure is reduced and noted with the line that repeats it; the first one ends the run, unless it
-    ``keeps_going``."""
+    """Each failure is reduced, and noted with its command; the first ends the run unless ``keeps_going``."""
     tally = Tally(ring.name)
     began = perf_counter()
     _run_directed(ring, tally, progress)

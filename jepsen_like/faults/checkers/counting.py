@@ -62,8 +62,7 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """``sends_by_status``: of the operations that are counted. ``shortfalls`` says in words what was missing;
-    a run without any counts."""
+    """``sends_by_status``: of counted operations. ``shortfalls``: what is missing for the run to count."""
 
     tally: Tally
     minimum: Tally

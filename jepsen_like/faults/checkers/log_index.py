@@ -61,8 +61,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """One or more successive records that one process read; ``continues``: not the first read of an
-    assignment."""
+    """Successive records that one process read; ``continues``: not the first read of an assignment."""
 
     process: str
     time_us: int
@@ -236,9 +235,7 @@ def _add_lookup(key: KeyIndex, event: Event) -> None:
 
 
 def _add_deletion(key: KeyIndex, event: Event, offset: int) -> None:
-    """A deletion of everything may be tried several times, and reach another high watermark each time: what
-    is sent after its answer stays.
-    """
+    """A deletion may be tried again, at a later high watermark: what is sent after its answer stays."""
     if event.type == "invoke":
         key.deletions[offset] += 1
         key.open_deletions += offset < 0

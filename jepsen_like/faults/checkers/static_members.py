@@ -30,8 +30,7 @@ class _Restart:
 
 @dataclass(slots=True)
 class _Members:
-    """``newest``: the member of each group and instance id; ``group_of``, ``instance_of`` and ``owned`` by
-    member."""
+    """``newest``: of each group and instance id; ``group_of``, ``instance_of`` and ``owned``: by member."""
 
     newest: dict[tuple[str, str], str] = field(default_factory=dict)
     group_of: dict[str, str] = field(default_factory=dict)

@@ -199,8 +199,7 @@ class Reader(Protocol):
         ...
 
     async def end_offset(self, partition: TopicPartition) -> int:
-        """The leader's high watermark, or its last stable offset if only committed records are read.
-        :class:`OperationError`."""
+        """The high watermark; the last stable offset for committed reads. :class:`OperationError`."""
         ...
 
     async def close(self) -> None: ...

@@ -54,8 +54,7 @@ _NOT_DONE: Final = frozenset(
 
 
 class OwnRequests:
-    """For one task. Every method raises :class:`.interface.OperationError`. Those with a ``broker`` ask that
-    one."""
+    """For one task. Methods raise :class:`.interface.OperationError`; ``broker``: the one to ask."""
 
     def __init__(self, network: Network, config: ClientConfig) -> None:
         self._cluster = Cluster(network, config)

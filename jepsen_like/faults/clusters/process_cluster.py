@@ -161,8 +161,7 @@ class ProcessCluster:
         return self.wait_ready(timeout_s)
 
     def wait_ready(self, timeout_s: float | None = None) -> float:
-        """Until every running broker lists all running brokers, and a real client sees them too. None: as
-        long as this system may take."""
+        """Wait until all running brokers list each other, and a client agrees. None: the system's limit."""
         probe = self.probe("readiness")
         expected = frozenset(self.serving())
         timeout_s = timeout_s or self.system.start_timeout_s

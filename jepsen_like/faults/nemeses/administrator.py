@@ -68,8 +68,7 @@ class Administrator:
             raise NotPossibleNowError(str(error)) from error
 
     def change(self, request: Callable[[], object]) -> None:
-        """A request that may have been carried out although it failed; :class:`NotPossibleNowError` only if
-        it certainly was not."""
+        """Request a change; :class:`NotPossibleNowError` only if it was certainly not carried out."""
         try:
             request()
         except KafkaError as error:

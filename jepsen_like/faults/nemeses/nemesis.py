@@ -197,8 +197,7 @@ class Nemesis:
             time.sleep(TICK_S)
 
     def _await_nodes(self, probe: ClusterProbe) -> None:
-        """Until every node answers and has its records again. One that stays away is a finding of the last
-        phase of the run."""
+        """Wait until nodes answer and have their records. The run's last phase finds those that stay away."""
         self._cluster.heal()
         end_s = time.monotonic() + LAST_PATIENCE_S
         self._nodes.expect_all(LAST_PATIENCE_S)

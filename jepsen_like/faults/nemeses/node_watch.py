@@ -56,8 +56,7 @@ class NodeWatch:
 
     @property
     def hit_again(self) -> frozenset[int]:
-        """Nodes that need peace to come back: otherwise one that starts would be hit whenever another may not
-        be, again and again."""
+        """Nodes that need peace to come back: others' faults would hit a starting one again and again."""
         return frozenset(tuple(self._hit_again))
 
     @property
@@ -66,8 +65,7 @@ class NodeWatch:
 
     @property
     def need_operator(self) -> bool:
-        """Whether a partition may have lost the last replica that the controller counts on: nobody leads it
-        until somebody takes one of the others."""
+        """Whether a partition may have lost all replicas that count: nobody leads it until someone acts."""
         return bool(self._damaged) and len(self._out_of_sync) >= MIN_INSYNC_REPLICAS
 
     def lost_tail(self, victims: Iterable[int], *, is_damaged: bool) -> None:

@@ -45,8 +45,7 @@ class ForeignCluster:
         self._admin = AdminClient({"bootstrap.servers": bootstrap_servers, "log_level": 0})
 
     def connect(self, say: Callable[[str], None]) -> None:
-        """Learn the brokers; ``say`` is told what an earlier run has left. :class:`ForeignClusterError` if
-        nobody answers."""
+        """Learn the brokers; ``say`` what an earlier run left. :class:`ForeignClusterError`."""
         try:
             found = self._admin.list_topics(timeout=TIMEOUT_S)
         except KafkaException as error:
@@ -72,8 +71,7 @@ class ForeignCluster:
         }
 
     def create(self, topics: Sequence[TopicSpec], history: Recorder) -> None:
-        """Create a workload's topics under their names here, with no more replicas than there are brokers.
-        :class:`ForeignClusterError`."""
+        """Create a workload's topics, with replicas as brokers allow. :class:`ForeignClusterError`."""
         wanted = []
         for topic in map(self._fitting, topics):
             configs = dict(topic.configs)
@@ -100,8 +98,7 @@ class ForeignCluster:
             say(f"NOT REMOVED: {'; '.join(f'{name}: {why}' for name, why in failed.items())}")
 
     def _remove(self, deadline: Deadline) -> dict[str, str]:
-        """Why something could not be removed, by name. Static members do not leave: their groups are empty
-        when their sessions are over."""
+        """Reasons why things stayed, by name. Groups of static members are empty after their sessions."""
         try:
             topics = self._owned(self._admin.list_topics(timeout=TIMEOUT_S).topics)
             listed = self._admin.list_consumer_groups(request_timeout=TIMEOUT_S).result(2 * TIMEOUT_S)

@@ -138,8 +138,7 @@ def run(hours: float, first_seed: int, tiers: Sequence[str], out_dir: Path) -> N
 
 
 def read_results(out_dir: Path) -> list[dict[str, Any]]:
-    """Those of finished runs; ``reason`` of a run without a summary is the last line of its output. OSError,
-    or ValueError that names the line."""
+    """Results of finished runs; ``reason``: a last line, if there is no summary. OSError, ValueError."""
     results = []
     path = out_dir / RESULTS
     for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):

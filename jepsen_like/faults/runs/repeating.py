@@ -20,8 +20,7 @@ EXIT_NOT_SHOWN_AGAIN: Final = 3
 
 
 def check_again(path: Path, console: PlainConsole, check: Check | None = None) -> int:
-    """The exit status; ``path`` is a history or the directory of a run. :class:`RunError` if it
-    cannot be read."""
+    """Return the exit status; ``path``: a history, or a run's directory. :class:`RunError` if unreadable."""
     file = path / HISTORY if path.is_dir() else path
     _refuse_empty(file)
     report = examine(read_history(file)) if check is None else check(file)
@@ -55,8 +54,7 @@ def _refuse_empty(history: Path) -> None:
 
 
 def shrink_run(directory: Path, tries: int, most_runs: int, console: PlainConsole) -> int:
-    """The exit status. The shrunk plan is in the run's directory. :class:`RunError` if there is no anomaly
-    that can be looked for."""
+    """Return the exit status; the plan is in the run's directory. :class:`RunError` without an anomaly."""
     say = console.say
     try:
         events = list(read_history(directory / HISTORY))

@@ -38,8 +38,7 @@ from pykraft.testing.processes.keeper import end_leftovers
 
 
 def run(config: RunConfig, console: Console | None = None, check: Check | None = None) -> Result:
-    """One run; ``check`` examines its history in another way. :class:`RunError` when it could not be carried
-    out."""
+    """One run; ``check`` examines its history instead. :class:`RunError` if it cannot be carried out."""
     _refuse_impossible(config)
     console = console or PlainConsole()
     print_start(console, config.workload, config.seed, config.time_limit_s, run_self_test())
@@ -94,8 +93,7 @@ def main(config: RunConfig, runs: int = 1, check: Check | None = None) -> int:
 
 
 def guarded(work: Callable[[], int], console: PlainConsole, name: str = "") -> int:
-    """The exit status of ``work``. What was not foreseen is no anomaly: it is shown, and the status says that
-    nothing is known."""
+    """The exit status of ``work``. An unforeseen error is no anomaly: it is shown, and nothing is known."""
     try:
         return work()
     except KeyboardInterrupt:
@@ -110,8 +108,7 @@ def guarded(work: Callable[[], int], console: PlainConsole, name: str = "") -> i
 
 
 def new_directory(out_dir: Path, name: str) -> Path:
-    """A directory that did not exist: earlier runs with the same seed keep theirs. :class:`RunError` if it
-    cannot be made."""
+    """A new directory: earlier runs with the seed keep theirs. :class:`RunError` if it cannot be made."""
     for suffix in ("", *(f"-{number}" for number in range(2, 1000))):
         directory = out_dir / f"{name}{suffix}"
         try:

@@ -64,8 +64,7 @@ class DriverProcess:
         return send(signal.SIGKILL, workers) > 0
 
     def stall(self) -> Callable[[], int]:
-        """The driver as a whole stands still until the returned function is called: it says how many of its
-        processes go on."""
+        """Stop the whole driver; the returned function ends that, and says how many processes go on."""
         stalled = self._processes()
         send(signal.SIGSTOP, stalled)
         return lambda: send(signal.SIGCONT, stalled)

@@ -26,8 +26,7 @@ _ENDS_DRIVER: Final = (FaultKind.KILL_DRIVER, FaultKind.KILL_PYTHON, FaultKind.S
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """``rest_s``: before it. ``stall_s``: of a driver that is stalled. ``draw``: the seed of choices that
-    depend on what is there."""
+    """``rest_s``: before it. ``stall_s``: of a stalled driver. ``draw``: the seed of later choices."""
 
     kind: FaultKind
     rest_s: float

@@ -146,8 +146,7 @@ class Rounds:
 
 @contextmanager
 def running(directory: Path, session: SparkSession) -> Iterator[Rounds]:
-    """A cluster and the feed, without a driver yet; all processes are ended in the end. ``session`` reads
-    what is in Parquet."""
+    """A cluster and the feed, without a driver yet; all end with it. ``session`` reads the Parquet files."""
     directory.mkdir(parents=True, exist_ok=True)
     with ProcessCluster(directory / "cluster", 3, FAST_FAILOVER) as cluster:
         cluster.format()

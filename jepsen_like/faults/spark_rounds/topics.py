@@ -49,8 +49,7 @@ class Topics:
         return None
 
     def move(self, rng: random.Random) -> bool:
-        """A partition of any topic, internal ones too, to two or three brokers in another order; then its
-        preferred leader is elected."""
+        """Move any partition to two or three brokers in another order; then elect its preferred leader."""
         with suppress(KafkaError, OSError):
             (described,) = self._admin.describe_topics([rng.choice(_MOVED)], timeout_ms=_TIMEOUT_MS)
             where = TopicPartition(described.name, rng.choice(described.partitions).index)

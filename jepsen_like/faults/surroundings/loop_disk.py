@@ -118,8 +118,7 @@ class LoopDisk:
         (self.mount_point / _FILLER).unlink(missing_ok=True)
 
     def freeze(self) -> None:
-        """Writers wait, and cannot even be killed, until :meth:`thaw`; or until this process ends,
-        however it does."""
+        """Let writers wait, beyond even a kill, until :meth:`thaw` or any end of this process."""
         self._freezer = subprocess.Popen(
             ["sh", "-c", FREEZE_WHILE_ASKED, "freezer", str(self.mount_point)],
             stdin=subprocess.PIPE,

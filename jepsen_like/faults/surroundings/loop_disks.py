@@ -11,8 +11,7 @@ from pykraft.testing.processes.listeners import Listeners
 
 
 class LoopDisks(Surroundings):
-    """Tiers that derive from it register what they make with ``_made``; :meth:`close` removes it, the newest
-    first. The images stay."""
+    """Tiers register what they make with ``_made``; :meth:`close` removes the newest first, not images."""
 
     tier: ClassVar[str] = "loop-disks"
 

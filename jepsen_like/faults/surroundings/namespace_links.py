@@ -76,8 +76,7 @@ def _departure(state: LinkState) -> tuple[object, ...]:
 
 
 def _rules(state: LinkState) -> list[str]:
-    """A reset answers the sender. The other end learns of it when it sends the next time, by a reset from the
-    sender that must pass."""
+    """A reset answers the sender. The other end learns of it by a reset that must pass, when it sends."""
     if state.cut and state.resets:
         return ["tcp flags & rst == rst accept", "meta l4proto tcp reject with tcp reset", "drop"]
     if state.cut:

@@ -235,8 +235,7 @@ def why_unavailable() -> str | None:
 
 
 def build_shim(directory: Path) -> Path:
-    """Compile the shim to ``shim.so`` in ``directory``. :class:`ShimError` if that fails, or if the path is
-    one that cannot be preloaded."""
+    """Compile to ``shim.so``. :class:`ShimError` if that fails, or the path cannot be preloaded."""
     library = directory.absolute() / "shim.so"
     if any(separator in str(library) for separator in _SEPARATORS):
         raise ShimError(f"LD_PRELOAD cannot hold a path with a space or a colon: {library}")

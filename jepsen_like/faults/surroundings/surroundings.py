@@ -101,8 +101,7 @@ class Surroundings:
         return LOOPBACK
 
     def open(self, directory: Path, listeners: Mapping[int, Listeners]) -> None:
-        """Make everything that has to stand before the first node is formatted; called once, with all nodes
-        that there will ever be."""
+        """Make what must stand before nodes are formatted; called once, with all nodes there will ever be."""
 
     def close(self) -> None:
         """Remove everything; every node has ended. May be called twice, and after a failed :meth:`open`."""

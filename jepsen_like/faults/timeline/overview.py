@@ -91,8 +91,7 @@ class Surveyor:
         self._faults.add(event)
 
     def result(self) -> Overview:
-        """The overview of the events so far. :class:`.history.HistoryError` if the history claims to
-        be longer than any run is."""
+        """The overview so far. :class:`.history.HistoryError` if the history is too long for any run."""
         overview = self._overview
         if second_of(overview.end_us) > LONGEST_S:
             raise HistoryError(f"an event after {second_of(overview.end_us):,} s: no run is that long")

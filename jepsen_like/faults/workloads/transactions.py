@@ -227,8 +227,7 @@ class TransactionsWorkload(Played[TransactionsConfig]):
         return {place: found.records for place, found in polled.items()}
 
     async def _read_to_end(self, place: TopicPartition, limits: Limits) -> None:
-        """Read what is committed, up to the record of the closer that knows that it has committed: one before
-        may have, too."""
+        """Read up to the record of the closer that knows that it committed: an earlier one may have, too."""
         loop, name, closing = asyncio.get_running_loop(), f"final-{place}", self._closing.get(place)
         deadline, seen = loop.time() + limits.read_s, False
         reader = self._open_reader(name, {place: 0})

@@ -265,8 +265,7 @@ class SimNode:
         return undo
 
     def stop_without_directory(self) -> None:
-        """End a process that goes on without a log directory in which one call has failed: the next start
-        uses it again."""
+        """End a process that lost a log directory to one failed call: the next start uses it again."""
         logs = self.parts.logs if self.alive and self.is_broker and self.may_mend else None
         if logs is not None and logs.dirs.offline:
             self.kill(power_loss=False)

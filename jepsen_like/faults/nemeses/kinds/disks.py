@@ -55,8 +55,7 @@ def _often(rng: random.Random) -> Mapping[str, float]:
 
 
 def _draw_delays(rng: random.Random) -> Mapping[str, float]:
-    """Either flushes and reads take what a slow disk takes, or any call, also a write to memory, stalls now
-    and then."""
+    """Either flushes and reads are slow, or any call, also a write to memory, stalls now and then."""
     if rng.random() < 0.5:
         return {
             **_often(rng),

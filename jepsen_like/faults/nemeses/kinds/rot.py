@@ -149,8 +149,7 @@ def _not_in_a_crc(data: bytes) -> Iterator[int]:
 
 
 def cut(path: Path, rng: random.Random, *, middle: bool) -> Damage:
-    """Take away the end of a file, or a part of its middle, in place. :class:`FileNotFoundError` if there is
-    nothing in it."""
+    """Cut off a file's end, or out of its middle. :class:`FileNotFoundError` if there is nothing in it."""
     data = _contents(path)
     begin = rng.randrange(len(data))
     end = rng.randrange(begin + 1, len(data) + 1) if middle else len(data)

@@ -8,8 +8,7 @@ from pykraft.jepsen_like.faults.nemeses.kind import Repair
 
 
 def in_turns(begin: Callable[[], Repair], lasts_s: float, rests_s: float | None) -> Repair:
-    """Begun and ended in turns; begun once if it rests forever (None). An error of one of them is raised by
-    the repair."""
+    """Begin and end in turns; begin once if it never rests (None). The repair raises their errors."""
     over = threading.Event()
     outcome: Future[None] = Future()
 

@@ -15,8 +15,7 @@ BACK_TIMEOUT_S: Final = 10.0
 
 
 def _run_other_version(cluster: ProcessCluster, fault: Fault, victims: Sequence[int]) -> Repair:
-    """One node after the other; each serves again before the next is stopped. If one does not start with the
-    other version, the repair tells so."""
+    """One node after the other, each once the last one serves. The repair tells if one did not start."""
     version = cluster.other_version
     assert version is not None
     try:

@@ -74,8 +74,7 @@ def _figure(analysis: Analysis, plots: Sequence[Plot], *, with_phases: bool) -> 
 def draw_figure(
     plots: Sequence[Plot], seconds: int, faults: Sequence[FaultSpan], phases: Sequence[PhaseSpan]
 ) -> Element:
-    """Plots over one clock, with the phases and a lane for each kind of fault above. Their values are grouped
-    as :func:`group_size` says."""
+    """Plots over one clock, below phases and a lane for each kind of fault; see :func:`group_size`."""
     end_s, group_s = float(seconds), group_size(seconds)
     time = Scale(0.0, end_s, _LEFT_PX, _RIGHT_PX)
     kinds = sorted({fault.kind for fault in faults})

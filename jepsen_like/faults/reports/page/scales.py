@@ -28,8 +28,7 @@ class Scale:
 
 
 def round_ticks(high: float, most: int) -> list[float]:
-    """From 0 on, evenly apart, at most ``most``; the last one is ``high`` or above. Steps are 1, 2 or 5
-    times a power of ten."""
+    """At most ``most`` ticks from 0 to ``high`` or above, in steps of 1, 2 or 5 times a power of ten."""
     if high <= 0:
         return [0.0, 1.0]
     magnitude = 10.0 ** math.floor(math.log10(high / (most - 1)))

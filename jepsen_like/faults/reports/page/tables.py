@@ -30,8 +30,7 @@ def table(
     groups: Sequence[tuple[str, int]] = (),
     caption: str | None = None,
 ) -> Element:
-    """The first column names the row. ``groups``: titles above so many columns each. It may be wider than the
-    page."""
+    """The first column names the row. ``groups``: titles over so many columns. It may be a wide table."""
     head = tag("thead")
     if groups:
         above = (tag("th", title, colspan=wide, scope="colgroup", class_="group") for title, wide in groups)

@@ -148,8 +148,7 @@ class GroupWatch:
         return leader_epoch < newest or leader_epoch <= self._exempted.get(partition, -1)
 
     def _is_over(self, shard: GroupShard) -> bool:
-        """Whether its leadership has ended. A broker that starts, fenced, learns of its former leaderships
-        before it learns that they are over."""
+        """Whether its leadership is over. A starting broker learns of former ones before it learns that."""
         topic = self._image().topic(OFFSETS_TOPIC)
         return topic is not None and shard.leader_epoch < topic.partitions[shard.partition].leader_epoch
 

@@ -87,8 +87,7 @@ class Directories:
     # --- the end ----------------------------------------------------------------------------------------
 
     def find_unfinished(self) -> str | None:
-        """A move that is under way, a log that the controller knows elsewhere, one that is left, or one that
-        is about to be opened."""
+        """A move under way, or a log that the controller knows elsewhere, that is left, or to be opened."""
         for node in self._world.brokers:
             logs = node.logs
             for name, index in sorted(logs.futures.keys() | (logs.wanted_dirs.keys() & logs.logs.keys())):

@@ -320,9 +320,7 @@ def _without_lost(events: Iterable[Event], lost: Lost) -> Iterator[Event]:
 
 
 def _without_deleted_copies(events: Iterable[Event], repeated: Lost) -> Iterator[Event]:
-    """Where records were deleted and, since no leader knew their producer any more, written again, only the
-    second copies remain.
-    """
+    """Keep second copies of deleted records: no leader knew their producer, so they were written again."""
     for event in events:
         offset_of = {value: offset for offset, value in repeated.get(event.key or "", ())}
         if offset_of and event.op in ("poll", "final") and event.type == "ok":

@@ -396,8 +396,7 @@ class ClusterNemesis:
         self._world.loop.streams.stalled = set().union(*self._stalls.values())
 
     def _damage(self, rng: random.Random, victim: SimNode, *, rots: bool) -> Undo:
-        """A machine loses power; when it is up again, some flushed bytes of a partition's log have changed or
-        cannot be read."""
+        """A machine loses power; afterwards some flushed bytes of a log have changed or cannot be read."""
         victim.kill(power_loss=True)
         found = [one for one in victim.disk.flushed_logs() if self._may_damage(victim, one[0])]
         if not found:
