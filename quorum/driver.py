@@ -248,9 +248,7 @@ class QuorumNode:
         )
 
     async def remove_voter(self, key: ReplicaKey, timeout_ms: int) -> None:
-        """Make a voter an observer. Errors as :meth:`add_voter`; VOTER_NOT_FOUND; INVALID_REQUEST for the
-        last.
-        """
+        """Make a voter an observer. Errors as :meth:`add_voter`; VOTER_NOT_FOUND; INVALID_REQUEST (last)."""
         await self._calls.change_voters(RemoveRaftVoterRequest(self._cluster_id, key, timeout_ms))
 
     def describe(self, now_ms: int) -> QuorumDescription:

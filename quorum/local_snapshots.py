@@ -46,8 +46,7 @@ class SnapshotWriter:
 
 
 class LocalSnapshots:
-    """``run_blocking`` runs a job in a thread; ``fail`` halts the replica; ``step`` takes an event to the
-    core."""
+    """``run_blocking`` runs a job in a thread; ``fail`` halts the replica; ``step`` takes an event."""
 
     def __init__(
         self,

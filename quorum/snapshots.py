@@ -61,8 +61,7 @@ class CorruptSnapshotError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SnapshotInfo:
-    """``checksum``: CRC-32C of the whole file. ``last_contained_log_time_ms``: wall clock, of the last
-    batch."""
+    """``checksum``: CRC-32C of the file. ``last_contained_log_time_ms``: wall clock, of the last batch."""
 
     snapshot_id: SnapshotId
     size_bytes: int
@@ -302,8 +301,7 @@ class SnapshotStore:
     def writer(
         self, snapshot_id: SnapshotId, last_contained_log_time_ms: int, voters: VoterSet | None
     ) -> SnapshotFileWriter:
-        """Begin a snapshot; pass it to :meth:`add` once it is published. ``voters``: None if not in the
-        log."""
+        """Begin a snapshot; :meth:`add` it once it is published. ``voters``: None if not in the log."""
         return SnapshotFileWriter(
             self._disk, self._directory, snapshot_id, last_contained_log_time_ms, voters
         )

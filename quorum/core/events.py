@@ -19,9 +19,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class TimerFired:
-    """Time has passed; sent when :attr:`RaftCore.next_deadline_ms` is due. Early and repeated ones are
-    harmless.
-    """
+    """Time has passed: :attr:`RaftCore.next_deadline_ms` is due. Early or repeated ones do no harm."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -119,8 +119,7 @@ class LogShape:
         return True
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
-        """The largest epoch here that is not above ``epoch``, and where it ends; the start if there is
-        none."""
+        """The largest epoch here up to ``epoch``, and where it ends; the start if there is none."""
         index = bisect_right(self._epochs, epoch) - 1
         if index < 0:
             return self.start.epoch, self.start_offset

@@ -189,9 +189,7 @@ class FetchSnapshotResponse:
 
 @dataclass(frozen=True, slots=True)
 class AddRaftVoterRequest:
-    """Make an observer a voter. The answer waits for the commit, or only for the append, ``timeout_ms`` at
-    most.
-    """
+    """Make an observer a voter. Answered after commit, or just the append; ``timeout_ms`` at most."""
 
     cluster_id: str
     voter: Voter
