@@ -274,9 +274,7 @@ class Loader:
         return tags
 
     def _begin_table(self, name: bytes, value: bytes, small: bytes | None) -> Table | None:
-        """The table that a small one becomes, or that of a plain offset that is the first of its group and
-        topic; None if that is not plain.
-        """
+        """The table of a small one, or of the first plain offset of a group and topic; None if not plain."""
         if small is not None:
             self._tables[name] = table = Table.of_small(name, small)
             return table

@@ -75,9 +75,7 @@ class HeartbeatPace:
         self._answers_left = 0
 
     def interval_ms(self, config: GroupConfig) -> int:
-        """Never more than the group's own interval; :attr:`.GroupConfig.consumer_heartbeats_per_second`, or
-        fewer, if all members obey.
-        """
+        """At most the group's own; as short as ``consumer_heartbeats_per_second`` of all members allow."""
         longest_ms, rate = config.consumer_heartbeat_interval_ms, config.consumer_heartbeats_per_second
         if not rate:
             return longest_ms

@@ -22,9 +22,7 @@ CONSUMERS = "consumer"
 
 
 class Expiry(NamedTuple):
-    """Offsets of topics that are not ``subscribed`` expire the retention time after their commit, or after
-    ``emptied_ms`` if that is later.
-    """
+    """Offsets of topics not ``subscribed`` expire after the later of commit and ``emptied_ms``."""
 
     emptied_ms: int
     subscribed: frozenset[str]

@@ -35,9 +35,7 @@ TOPIC_ID_VERSION = 10
 
 
 class Found(NamedTuple):
-    """The offsets of a group at one moment. ``unstable``: the partitions that an open transaction has
-    committed, if the client wants none of those.
-    """
+    """A group's offsets at one moment. ``unstable``: with an open transaction, if the client minds that."""
 
     offsets: GroupOffsets
     unstable: OpenTopics = NO_OPEN_TOPICS
