@@ -16,8 +16,7 @@ from pykraft.runtime.address import Address
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """A topic to create. Counts None: the broker's default. ``assignments``: replicas by partition, in
-    place of both counts."""
+    """A topic to create. Counts None: by default. ``assignments``: replicas by partition, instead of both."""
 
     name: str
     num_partitions: int | None = None
@@ -278,9 +277,7 @@ class TransactionListing:
 
 @dataclass(frozen=True, slots=True)
 class TransactionDescription:
-    """``start_time_ms`` None: no transaction is open. ``partitions``: those that it writes to, or once it is
-    decided, those that have no marker yet.
-    """
+    """``start_time_ms`` None: none is open. ``partitions``: written to; once decided, without a marker."""
 
     transactional_id: str
     coordinator_id: int

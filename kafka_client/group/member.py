@@ -112,8 +112,7 @@ class GroupMember:
     async def commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_ms: int | None = None
     ) -> None:
-        """Commit as the member that it is now. :class:`~.errors.CommitRefusedError`,
-        :class:`~.errors.CommitUnknownError`."""
+        """Commit as the member it is now. :class:`~.errors.CommitRefusedError`, ``CommitUnknownError``."""
         with self._borrowed_link() as link:
             deadline_ms = link.cluster.deadline(timeout_ms)
             await commit_offsets(link, self.identity, offsets, deadline_ms)

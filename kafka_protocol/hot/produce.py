@@ -68,9 +68,7 @@ _MALFORMED = (struct_error, IndexError, UnicodeDecodeError)
 
 
 class ProduceRow(NamedTuple):
-    """One partition's record set; None where the client sent null. ``topic`` up to version 12, ``topic_id``
-    from version 13; the other is None.
-    """
+    """One record set, None as sent. ``topic`` up to version 12, then ``topic_id``; the other is None."""
 
     topic: str | None
     topic_id: Uuid | None

@@ -430,8 +430,7 @@ class SaslHandshakeResponse(Message):
 
 @message(36, versions="0-2", flexible="2+")
 class SaslAuthenticateRequest(Request["SaslAuthenticateResponse"]):
-    """SaslAuthenticate (36): one step of the SASL exchange. Version 1 adds the session's lifetime
-    (KIP-368)."""
+    """SaslAuthenticate (36): a step of the SASL exchange. Version 1 adds the session's lifetime (KIP-368)."""
 
     auth_bytes: bytes = byte_string()
 

@@ -128,8 +128,7 @@ class LegacyAlterConfigsResource:
 
 @message(33, versions="0-2", flexible="2+")
 class AlterConfigsRequest(Request["AlterConfigsResponse"]):
-    """AlterConfigs (33): replace all configs of a resource at once. Superseded, but old clients still use
-    it."""
+    """AlterConfigs (33): replace all configs of a resource. Superseded, but old clients still use it."""
 
     resources: list[LegacyAlterConfigsResource] = array(LegacyAlterConfigsResource)
     validate_only: bool = boolean()

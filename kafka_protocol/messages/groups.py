@@ -130,8 +130,7 @@ class SyncGroupResponse(Message):
 
 @message(12, versions="0-4", flexible="4+")
 class HeartbeatRequest(Request["HeartbeatResponse"]):
-    """Heartbeat (12): a member of a classic group reports that it is alive; the answer may tell it to
-    rejoin."""
+    """Heartbeat (12): a member of a classic group is alive; the answer may tell it to rejoin."""
 
     group_id: str = string()
     generation_id: int = int32()

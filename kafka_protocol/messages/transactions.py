@@ -116,8 +116,7 @@ class AddOffsetsToTxnResponse(Message):
 
 @message(26, versions="0-5", flexible="3+")
 class EndTxnRequest(Request["EndTxnResponse"]):
-    """EndTxn (26): commit or abort a transaction. Version 5 answers with the bumped producer epoch
-    (KIP-890)."""
+    """EndTxn (26): commit or abort a transaction. Version 5 answers with the new epoch (KIP-890)."""
 
     transactional_id: str = string()
     producer_id: int = int64()
@@ -227,8 +226,7 @@ class DescribeProducersResponse(Message):
 
 @message(65, versions="0", flexible="0+")
 class DescribeTransactionsRequest(Request["DescribeTransactionsResponse"]):
-    """DescribeTransactions (65): the transactions of some transactional ids, with their partitions
-    (KIP-664)."""
+    """DescribeTransactions (65): some ids' transactions, with their partitions (KIP-664)."""
 
     transactional_ids: list[str] = array("string")
 
