@@ -57,9 +57,7 @@ ConfigValue = bool | int | float | str | tuple[str, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Validator:
-    """``allowed`` describes the valid values, as Kafka's documentation does; ``objection`` returns what is
-    wrong with a value, or None.
-    """
+    """``allowed`` describes valid values in Kafka's words; ``objection`` returns what is wrong, or None."""
 
     allowed: str
     objection: Callable[[ConfigValue], str | None]

@@ -170,9 +170,7 @@ READ_KEYS: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynonymKey(ConfigKey):
-    """A property that is read if the one it ``synonym_of`` is not given; its unit is ``factor`` times
-    larger.
-    """
+    """A property that is read if the one it ``synonym_of`` is missing; its unit is ``factor`` times it."""
 
     synonym_of: str
     factor: int

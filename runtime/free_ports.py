@@ -28,8 +28,7 @@ _names: dict[int, int] = {}
 
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
-    """``count`` different ports that could be bound a moment ago. :class:`OSError` if there are not so many,
-    or ``host`` is none of this machine."""
+    """``count`` ports that were free a moment ago. :class:`OSError` if too few, or ``host`` is elsewhere."""
     ports = list(islice((port for port in _candidates() if _take(port, host)), count))
     if len(ports) < count:
         raise OSError(f"no {count} free ports on {host}")

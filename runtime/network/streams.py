@@ -54,9 +54,7 @@ def size_of(chunk: Chunk) -> int:
 
 
 class ByteSink(Protocol):
-    """A destination of output. If it accepts less than offered, it is full and calls back when it has
-    room.
-    """
+    """A destination of output. If it takes less than offered, it is full, and calls back when it has room."""
 
     def send(self, view: memoryview, more: bool) -> int:
         """Bytes accepted (copied or sent on return); 0 when blocked. :class:`OSError` if the peer is dead."""

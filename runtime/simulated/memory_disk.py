@@ -252,8 +252,7 @@ class MemoryDisk:
         self._file(path).data[position] ^= 1 << bit
 
     def make_unreadable(self, path: str, position: int = 0, length_bytes: int = 512) -> None:
-        """Let every read of this range fail: a bad sector. A truncation removes it, and a file that replaces
-        this one is readable again."""
+        """Let reads of this range fail: a bad sector, until it is truncated or the file replaced."""
         self._file(path).unreadable.append((position, position + length_bytes))
 
     def break_directory(self, path: str) -> None:

@@ -60,9 +60,7 @@ EXIT_FAILED: Final = 1
 
 @dataclass(frozen=True, slots=True)
 class DevOptions:
-    """``http_port`` None: no console and metrics. ``home``: of a detached cluster, which tells ``ready_fd``
-    that it is ready.
-    """
+    """``http_port`` None: no HTTP. ``home``: of a detached cluster; ``ready_fd`` learns when it is ready."""
 
     nodes: int
     data_dir: str | None

@@ -65,8 +65,7 @@ class PerfReader:
         self._member = GroupMember(network, client, group, self, random.Random(), fetch)
 
     async def run(self) -> None:
-        """Read until there is enough, or nothing comes any more, and print the summary, also if that is cut
-        short."""
+        """Read until there is enough, or no more comes, and print the summary even if cut short."""
         reading, stats = self._reading, self._stats
         now_ms = last_ms = commit_ms = self._start_ms
         try:

@@ -22,9 +22,7 @@ class GivenProperties:
 
 
 class ToolProperties:
-    """:class:`click.UsageError` for a property that is not ``known``, and by the methods for a value that is not
-    allowed.
-    """
+    """:class:`click.UsageError` if a property is not ``known``; methods raise it for a bad value."""
 
     def __init__(self, given: GivenProperties, known: Sequence[str]) -> None:
         self._given = given.values

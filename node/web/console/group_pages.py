@@ -21,8 +21,7 @@ _MOST_ID: Final = 32_767
 
 
 class GroupProgress(NamedTuple):
-    """One partition. ``owner``: the member that it is assigned to; ``end``, ``lag`` None: not known, or
-    nothing is committed."""
+    """One partition. ``owner``: the member assigned to it; ``end``, ``lag`` None: unknown, or no commit."""
 
     place: TopicPartition
     committed: CommittedOffset | None

@@ -53,9 +53,7 @@ class TrafficSamples:
             self._timer = None
 
     def rates(self) -> dict[str, object]:
-        """Per second, between each two samples: lists of the same length, the oldest first. ``ago_s``: how
-        long before the newest sample.
-        """
+        """Rates per second between samples, oldest first. ``ago_s``: the age, seen from the newest one."""
         pairs = list(pairwise(self._samples))
         newest_ms = self._samples[-1][0] if self._samples else 0
         seconds = [max(1, later - earlier) / 1000 for (earlier, _), (later, _) in pairs]
