@@ -112,8 +112,7 @@ class ClusterLogs:
 def partitions_of(
     topics: Collection[Topic], options: ReadOptions, *, skips_missing: bool = False
 ) -> list[TopicPartition]:
-    """All that are read, in order. :class:`PlanError` if an assigned one is missing, unless
-    ``skips_missing``."""
+    """All that are read, in order. :class:`PlanError` if one is missing, unless ``skips_missing``."""
     existing = {TopicPartition(topic.name, index) for topic in topics for index in topic.partitions}
     if not isinstance(options.source, Assign):
         return sorted(existing)

@@ -97,8 +97,7 @@ class StreamPlanner:
         self._target = await self._find_ends()
 
     async def latest_offsets(self, start: Offsets, *, is_limited: bool) -> Offsets:
-        """Where the next micro-batch ends; ``start`` if there is none yet. ``is_limited``: the limits of the
-        options apply."""
+        """Where the next micro-batch ends, perhaps at ``start``. ``is_limited``: by the options' limits."""
         end = self._target if self._target is not None else await self._find_ends()
         self.newest = end
         begins = await self._find_beginnings(start, end)
@@ -149,8 +148,7 @@ class StreamPlanner:
     # -- what a micro-batch reads ----------------------------------------------------------------------
 
     async def plan(self, start: Offsets, end: Offsets) -> list[ReadTask]:
-        """The tasks of one micro-batch, the same whenever it is planned again: with ``failOnDataLoss`` off,
-        what is gone keeps its place."""
+        """A micro-batch's tasks, always the same: without ``failOnDataLoss`` gone records keep places."""
         self._report_deleted(partition for partition in start if partition not in end)
         ranges = []
         for partition, until in sorted(end.items()):

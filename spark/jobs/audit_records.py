@@ -167,8 +167,7 @@ def _records(batch: np.void, descriptor: int) -> Iterator[tuple[object, ...]]:
 
 
 def contents_of(data: bytes) -> list[tuple[int, int | None]]:
-    """(offset, hash of the content) of each record of a batch; of one that cannot be opened, its base offset
-    and None."""
+    """(offset, hash of the content) of each record; of a batch that cannot be opened, (base, None)."""
     header = read_header(data)
     try:
         found = decode_batch(data, header, max_bytes=_MOST_UNFOLDED_BYTES)

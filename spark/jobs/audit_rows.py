@@ -84,8 +84,7 @@ def differing_batches(rows: Rows, extents: Extents) -> Rows:
 
 
 def suspicious_records(rows: Rows, extents: Extents, compacted_end: int) -> Iterator[Rows]:
-    """By offset, the copies of the records that are not alike, that cannot be read, or that not all replicas
-    hold."""
+    """By offset, copies of records that differ, that cannot be read, or that some replicas lack."""
     rows = rows[np.argsort(rows["offset"], kind="stable")]
     starts, counts = _groups(rows["offset"])
     offsets = rows["offset"][starts]

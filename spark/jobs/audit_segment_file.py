@@ -100,8 +100,7 @@ class SegmentFile:
         return written_end < end and self.size_bytes - written_end >= _ZERO_TAIL_BYTES
 
     def position_after_bad(self, position: int, header: BatchHeader) -> int | None:
-        """Where the batch after a bad one begins; None if that cannot be known. The length may be what is
-        wrong."""
+        """Where the batch after a bad one begins, or None: the length may be what is wrong."""
         if self.problem(position, header) is not None:
             return self._find_next(position, header)
         end = position + header.size_bytes
