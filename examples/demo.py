@@ -175,9 +175,7 @@ def main() -> int:
 
 
 def run_demo(cluster: ProcessCluster, options: argparse.Namespace, console: Console) -> list[str]:
-    """Run the demo on an unformatted cluster; returns complaints, after printing the end of the nodes'
-    logs.
-    """
+    """Run the demo on an unformatted cluster; return complaints, after printing the ends of nodes' logs."""
     try:
         outcome = carry_out(cluster, options, console)
         console.print(outcome_table(outcome, cluster.session_timeout_ms))

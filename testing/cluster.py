@@ -248,15 +248,13 @@ class Cluster(Places, FaultsOnDemand):
 
     @blocking
     def shut_down(self, node: int) -> None:
-        """Stop a node in order: it hands its leaderships over first. :class:`NodeFailedError` if it ends in
-        another way."""
+        """Stop a node in order: it hands over first. :class:`NodeFailedError` if it ends in another way."""
         if not self._nodes[node].stop():
             raise NodeFailedError(f"node {node} did not stop in order")
 
     @blocking
     def restart(self, node: int) -> None:
-        """Start a node that does not run, after stopping it in order if it does; with the same data and
-        address. Returns when it serves."""
+        """Start a node with its data and address, after stopping it if it runs. Returns when it serves."""
         here = self._nodes[node]
         if here.running:
             here.stop()
@@ -315,8 +313,7 @@ class Cluster(Places, FaultsOnDemand):
         is_so: Callable[[Sequence[TopicView]], bool],
         timeout_s: float | None = None,
     ) -> None:
-        """``is_so`` gets what each running broker knows; one that does not answer, as it is paused, is left
-        out."""
+        """``is_so`` gets what each running broker knows; a paused one is left out."""
         addresses = {node: parse_address(at) for node, at in self.broker_addresses.items()}
         with closing(ClusterProbe(addresses, _CLIENT_ID)) as probe:
 

@@ -49,8 +49,7 @@ class Places:
 
     @property
     def log_dirs(self) -> Mapping[int, Path]:
-        """The directory with the log of each node's metadata and with its replicas, as
-        ``log_dirs[1] / "orders-0"``."""
+        """Each node's directory of metadata and replicas, as ``log_dirs[1] / "orders-0"``."""
         configs = self._nodes.description.configs
         return {config.node_id: Path(config.metadata_log_dir) for config in configs}
 

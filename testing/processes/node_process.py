@@ -157,8 +157,7 @@ class NodeProcess:
             self.paused = False
 
     def stop(self, timeout_s: float | None = None) -> bool:
-        """SIGTERM and wait. False if it had to be killed, or ended with a status other than ``stop_status``:
-        such an end was not ordered."""
+        """SIGTERM and wait. False if that was not an ordered end: killed, or not with ``stop_status``."""
         with self._lock:
             self.resume()
             # A second SIGTERM would end it at once: somebody else may be waiting for its end already.
