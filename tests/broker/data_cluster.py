@@ -496,9 +496,11 @@ class DataClient:
         topic: str = "t",
     ) -> record_messages.PartitionProduceResponse:
         self.send_produce(batch, acks=acks, timeout_ms=timeout_ms, version=version, topic=topic)
-        response = await self.receive()
-        result: record_messages.PartitionProduceResponse = response.responses[0].partition_responses[0]
-        return result
+        return await self.produced()
+
+    async def produced(self) -> record_messages.PartitionProduceResponse:
+        response: record_messages.ProduceResponse = await self.receive()
+        return response.responses[0].partition_responses[0]
 
     def send_produce(
         self,

@@ -7,10 +7,12 @@ from pykraft.broker.apis.records.produce import ProduceHandler
 from pykraft.broker.replicas.leading.validate import ClientBatch
 from pykraft.broker.replicas.leading.validation_turns import PIECE_WORK, ValidationTurns, Walkable
 from pykraft.kafka_protocol.messages import records
+from pykraft.kafka_protocol.records import write_crc
 from pykraft.runtime.turns import TURN_US
 from tests.batch_fields import BatchFields
-from tests.broker.data_cluster import DataCluster, make_batch
+from tests.broker.data_cluster import DataClient, DataCluster, make_batch
 from tests.narrowing import as_type
+from tests.waits import until
 
 WORK_PER_US = 2
 BATCH_US = 20
@@ -60,7 +62,25 @@ def produce_request(batch: bytes, partitions: int) -> records.ProduceRequest:
     )
 
 
-def _crc(data: bytearray) -> bytes:
-    from crc32c import crc32c
+def overwritten(batch: bytes, at: int, value: bytes) -> bytes:
+    """The CRC agrees with what stands there now."""
+    data = bytearray(batch)
+    data[at : at + len(value)] = value
+    write_crc(data, 0, len(data))
+    return bytes(data)
 
-    return int(crc32c(bytes(data[21:]))).to_bytes(4, "big")
+
+def damaged(batch: bytes) -> bytes:
+    """At its end."""
+    return overwritten(batch, len(batch) - 1, b"\x7f")
+
+
+async def walking(
+    cluster: DataCluster, *batches: bytes, acks: int = -1, timeout_ms: int = 5000
+) -> tuple[Gate, DataClient]:
+    """A client whose first batch is being walked."""
+    gate, client = Gate(cluster), await cluster.client(1)
+    for batch in batches:
+        client.send_produce(batch, acks=acks, timeout_ms=timeout_ms)
+    await until(lambda: gate.waiting)
+    return gate, client

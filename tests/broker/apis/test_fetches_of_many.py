@@ -21,6 +21,7 @@ from pykraft.broker.replicas.following import leader_link
 from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.hot import fetch_requests
+from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import records
 from pykraft.runtime.turns import BULK, UnlimitedTurn
 from tests.broker.data_cluster import DataClient, DataCluster, make_batch, values_in
@@ -29,6 +30,7 @@ from tests.narrowing import present
 from tests.waits import until
 
 TOPICS = "abcdefghij"
+ALL = dict.fromkeys(TOPICS, 0)
 VERSION = 12
 
 pytestmark = pytest.mark.world(topics=TOPICS)
@@ -45,31 +47,39 @@ def few(monkeypatch: pytest.MonkeyPatch) -> int:
 # --- sessions with many partitions that are due ---
 
 
-def ask(
-    world: FetchWorld,
+def fetch(
     offsets: Mapping[str, int],
     *,
     session: int = 0,
     epoch: int = 0,
     wait_ms: int = 0,
-) -> Slot:
+    id_of: Callable[[str], Uuid] | None = None,
+    **fields: Any,
+) -> records.FetchRequest:
     topics = [
         records.FetchTopic(
-            topic=topic,
+            **({"topic": topic} if id_of is None else {"topic_id": id_of(topic)}),
             partitions=[
-                records.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
+                records.FetchPartition(
+                    partition=0, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1 << 20
+                )
             ],
         )
         for topic, offset in offsets.items()
     ]
-    request = records.FetchRequest(
-        max_wait_ms=wait_ms,
-        min_bytes=1,
-        session_id=session,
-        session_epoch=epoch,
-        topics=topics,
+    return records.FetchRequest(
+        max_wait_ms=wait_ms, min_bytes=1, session_id=session, session_epoch=epoch, topics=topics, **fields
     )
-    return world.send(request, VERSION, connect(1))
+
+
+def ask(world: FetchWorld, offsets: Mapping[str, int], **options: Any) -> Slot:
+    return world.send(fetch(offsets, **options), VERSION, connect(1))
+
+
+def opened() -> tuple[FetchWorld, int]:
+    """A session that has asked for all topics."""
+    world = FetchWorld(TOPICS)
+    return world, present(ask(world, ALL).response).session_id
 
 
 def told(slot: Slot) -> list[str]:
@@ -84,8 +94,7 @@ def commit(world: FetchWorld, topic: str) -> None:
 
 
 def test_partitions_that_are_due_are_told_some_at_a_time_and_none_is_passed_over(few: int) -> None:
-    world = FetchWorld(TOPICS)
-    session = present(ask(world, dict.fromkeys(TOPICS, 0)).response).session_id
+    world, session = opened()
     for topic in TOPICS:
         commit(world, topic)
     order: list[str] = []
@@ -99,8 +108,7 @@ def test_partitions_that_are_due_are_told_some_at_a_time_and_none_is_passed_over
 
 @pytest.mark.parametrize("is_fenced", [False, True])
 def test_partitions_with_errors_do_not_keep_others_from_being_looked_at(few: int, is_fenced: bool) -> None:
-    world = FetchWorld(TOPICS)
-    session = present(ask(world, dict.fromkeys(TOPICS, 0)).response).session_id
+    world, session = opened()
     if is_fenced:
         world.set_fenced(True)
     else:
@@ -117,8 +125,8 @@ def test_partitions_with_errors_do_not_keep_others_from_being_looked_at(few: int
 def test_waiting_request_looks_at_all_that_are_due_in_later_turns(few: int) -> None:
     world = FetchWorld(TOPICS)
     commit(world, "j")
-    session = present(ask(world, dict.fromkeys(TOPICS, 0) | {"j": 1}).response).session_id
-    slot = ask(world, dict.fromkeys(TOPICS, 0), session=session, epoch=1, wait_ms=1000)
+    session = present(ask(world, ALL | {"j": 1}).response).session_id
+    slot = ask(world, ALL, session=session, epoch=1, wait_ms=1000)
     assert told(slot) == ["j"]
     (cached,) = (it for it in world.sessions._sessions.values())
     assert [one.topic for one in cached.due] == ["j"]
@@ -128,13 +136,9 @@ def test_waiting_request_looks_at_all_that_are_due_in_later_turns(few: int) -> N
 
 
 def test_waiting_request_is_woken_while_it_still_looks_at_others(few: int) -> None:
-    world = FetchWorld(TOPICS)
-    session = present(ask(world, dict.fromkeys(TOPICS, 0)).response).session_id
+    world, session = opened()
     world.turns.deferred.clear()
-    request = records.FetchRequest(
-        max_wait_ms=1000, min_bytes=1, isolation_level=1, session_id=session, session_epoch=1
-    )
-    slot = Slot(VERSION)
+    slot, request = Slot(VERSION), fetch({}, session=session, epoch=1, wait_ms=1000, isolation_level=1)
     world.begin(request, VERSION, connect(1), slot)
     assert world.turns.deferred and not slot.done
     commit(world, "a")
@@ -142,32 +146,22 @@ def test_waiting_request_is_woken_while_it_still_looks_at_others(few: int) -> No
     assert not world.turns.deferred
 
 
-def follow(world: FetchWorld, offsets: Mapping[str, int], session: int = 0, epoch: int = 0) -> Slot:
-    topics = [
-        records.FetchTopic(
-            topic_id=world.topic_id(topic),
-            partitions=[
-                records.FetchPartition(
-                    partition=0, fetch_offset=offset, log_start_offset=0, partition_max_bytes=1 << 20
-                )
-            ],
-        )
-        for topic, offset in offsets.items()
-    ]
+def follow(
+    world: FetchWorld, offsets: Mapping[str, int], session: int = 0, epoch: int = 0
+) -> records.FetchResponse:
+    """The answer to a follower."""
     state = records.ReplicaState(replica_id=FOLLOWER, replica_epoch=FOLLOWER_EPOCH)
-    request = records.FetchRequest(
-        replica_state=state, min_bytes=1, session_id=session, session_epoch=epoch, topics=topics
-    )
-    return world.send(request, 17, connect(1))
+    request = fetch(offsets, session=session, epoch=epoch, id_of=world.topic_id, replica_state=state)
+    return present(world.send(request, 17, connect(1)).response)
 
 
 def test_offsets_that_a_follower_names_count_at_once_however_many_others_are_due(few: int) -> None:
     world = FetchWorld(TOPICS)
-    session = present(follow(world, dict.fromkeys(TOPICS, 0)).response).session_id
+    session = follow(world, ALL).session_id
     for topic in TOPICS:
         world.append(topic)
         world.acknowledge(topic, OTHER)
-    assert len(present(follow(world, {}, session, 1).response).responses) == few
+    assert len(follow(world, {}, session, 1).responses) == few
     follow(world, {"j": 1}, session, 2)
     assert present(world.find("j")).high_watermark == 1
     assert {topic: present(world.find(topic)).high_watermark for topic in "fghi"} == dict.fromkeys("fghi", 0)
@@ -175,7 +169,7 @@ def test_offsets_that_a_follower_names_count_at_once_however_many_others_are_due
 
 def test_partitions_that_are_held_back_do_not_slow_others_down(few: int) -> None:
     world = FetchWorld(TOPICS)
-    session = present(follow(world, dict.fromkeys(TOPICS, 0)).response).session_id
+    session = follow(world, ALL).session_id
     quota = world.replicas.quotas.leader
     quota.limit = 1
     quota.record(1 << 20, world.clock.now_ms)
@@ -184,7 +178,7 @@ def test_partitions_that_are_held_back_do_not_slow_others_down(few: int) -> None
     for topic in "ab":
         world.set_isr(topic, (LEADER, OTHER))
         present(world.find(topic)).set_throttled(as_leader=True, as_follower=False)
-    sizes = [len(present(follow(world, {}, session, epoch).response).responses) for epoch in range(1, 5)]
+    sizes = [len(follow(world, {}, session, epoch).responses) for epoch in range(1, 5)]
     assert sizes == [1, 3, 3, 1]
 
 
@@ -202,20 +196,11 @@ def send_all(
     *,
     offset: int = 0,
     version: int = VERSION,
-    wait_ms: int = 0,
     topics: str = TOPICS,
-    session: int = 0,
     epoch: int = -1,
+    **options: Any,
 ) -> None:
-    asked = records.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1 << 20)
-    request = records.FetchRequest(
-        max_wait_ms=wait_ms,
-        min_bytes=1,
-        session_id=session,
-        session_epoch=epoch,
-        topics=[records.FetchTopic(topic=topic, partitions=[asked]) for topic in topics],
-    )
-    client.send(request, version)
+    client.send(fetch(dict.fromkeys(topics, offset), epoch=epoch, **options), version)
 
 
 def values_of(response: records.FetchResponse) -> dict[str, list[bytes]]:
@@ -366,13 +351,12 @@ def test_session_that_is_closed_ends_at_once_and_unsubscribes_in_slices(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(fetch_session, "_CLOSED_AT_ONCE", 3)
-    world = FetchWorld(TOPICS)
-    session_id = present(ask(world, dict.fromkeys(TOPICS, 0)).response).session_id
+    world, session_id = opened()
     session = world.sessions._sessions[session_id]
     closings: list[Generator[None, None, None]] = []
     world.sessions.in_slices = closings.append
     waiting = ask(world, {}, session=session_id, epoch=1, wait_ms=1000)
-    answer = present(ask(world, dict.fromkeys(TOPICS, 0), session=session_id, epoch=-1).response)
+    answer = present(ask(world, ALL, session=session_id, epoch=-1).response)
     assert len(answer.responses) == 10 and not len(world.sessions)
     assert present(waiting.response).error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     (closing,) = closings

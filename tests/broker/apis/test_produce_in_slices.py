@@ -19,24 +19,26 @@ from pykraft.kafka_protocol.hot.produce import ProduceRow
 from pykraft.kafka_protocol.messages import records
 from pykraft.kafka_protocol.records import crc_is_valid, read_header
 from pykraft.runtime.tasks import Workers
-from tests.broker.data_cluster import DataCluster, make_batch, running_cluster, values_in
-from tests.broker.long_batches import LONG, Gate, _crc, long_batch
+from tests.broker.data_cluster import DataCluster, make_batch, values_in
+from tests.broker.long_batches import LONG, Gate, damaged, long_batch, overwritten, walking
 from tests.narrowing import as_type, present
 from tests.waits import until
 
 pytestmark = [pytest.mark.usefixtures("walked_in_python"), pytest.mark.world(topics="t")]
 
 
+def large_batch(size_bytes: int) -> bytes:
+    """A long one, the last record of which has so many bytes."""
+    return make_batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(size_bytes))
+
+
 async def test_long_batch_is_appended_before_later_requests_of_its_connection(cluster: DataCluster) -> None:
-    gate = Gate(cluster)
-    busy, other = await cluster.client(1), await cluster.client(1)
-    busy.send_produce(long_batch(), acks=1)
-    busy.send_produce(make_batch(b"after"), acks=1)
-    await until(lambda: gate.waiting)
+    other = await cluster.client(1)
+    gate, busy = await walking(cluster, long_batch(), make_batch(b"after"), acks=1)
     assert (await other.produce(make_batch(b"other"), acks=1)).base_offset == 0
     assert cluster.partition(1).log.log_end_offset == 1
     gate.is_open.set()
-    offsets = [(await busy.receive()).responses[0].partition_responses[0].base_offset for _ in range(2)]
+    offsets = [(await busy.produced()).base_offset for _ in range(2)]
     assert offsets == [1, 1 + LONG]
 
 
@@ -48,7 +50,7 @@ async def test_connection_continues_after_a_long_batch_with_all_requests_sent_me
         client.send_produce(long_batch(), acks=1)
         for _ in range(200):
             client.send_produce(make_batch(b"small"), acks=1)
-    offsets = [(await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(603)]
+    offsets = [(await client.produced()).base_offset for _ in range(603)]
     expected, end = [], 0
     for n in range(603):
         expected.append(end)
@@ -63,32 +65,29 @@ async def test_idempotent_producer_with_a_long_batch_in_flight_stays_in_sequence
     client.send_produce(long_batch(base_sequence=0, producer_id=9, producer_epoch=0))
     client.send_produce(make_batch(b"x", base_sequence=LONG, producer_id=9, producer_epoch=0))
     client.send_produce(long_batch(base_sequence=0, producer_id=9, producer_epoch=0))
-    results = [(await client.receive()).responses[0].partition_responses[0] for _ in range(3)]
+    results = [await client.produced() for _ in range(3)]
     assert [(r.error_code, r.base_offset) for r in results] == [(0, 0), (0, LONG), (0, 0)]
 
 
-@pytest.mark.world(brokers=(1, 2), topics="t")
-async def test_leadership_lost_while_a_batch_is_walked_refuses_it(cluster: DataCluster) -> None:
-    gate = Gate(cluster)
-    client = await cluster.client(1)
-    client.send_produce(long_batch())
-    await until(lambda: gate.waiting)
-    cluster.controller.elect(2)
-    gate.is_open.set()
-    result = (await client.receive()).responses[0].partition_responses[0]
-    assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
-    assert cluster.partition(1).log.log_end_offset == 0
-
-
-async def test_lease_that_ends_while_a_batch_is_walked_refuses_acks_1(cluster: DataCluster) -> None:
-    gate = Gate(cluster)
-    client = await cluster.client(1)
-    client.send_produce(long_batch(), acks=1)
-    await until(lambda: gate.waiting)
+def end_lease(cluster: DataCluster) -> None:
     cluster.brokers[1].lease.valid = False
+
+
+@pytest.mark.parametrize(
+    ("change", "acks"),
+    [
+        pytest.param(lambda cluster: cluster.controller.elect(2), -1, id="leadership lost"),
+        pytest.param(end_lease, 1, id="lease that ends"),
+    ],
+)
+@pytest.mark.world(brokers=(1, 2), topics="t")
+async def test_change_while_a_batch_is_walked_refuses_it(
+    cluster: DataCluster, change: Callable[[DataCluster], None], acks: int
+) -> None:
+    gate, client = await walking(cluster, long_batch(), acks=acks)
+    change(cluster)
     gate.is_open.set()
-    result = (await client.receive()).responses[0].partition_responses[0]
-    assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert (await client.produced()).error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert cluster.partition(1).log.log_end_offset == 0
 
 
@@ -97,10 +96,7 @@ async def test_client_that_disconnects_while_its_batch_is_walked_leaves_nothing_
     cluster: DataCluster,
 ) -> None:
     await cluster.brokers[2].data.fetchers.stop()
-    gate = Gate(cluster)
-    client = await cluster.client(1)
-    client.send_produce(long_batch(), timeout_ms=2**31 - 1)
-    await until(lambda: gate.waiting)
+    gate, _ = await walking(cluster, long_batch(), timeout_ms=2**31 - 1)
     listener = cluster.brokers[1].listener
     for connection in list(listener._server._connections):
         connection.close()  # as it is when an earlier answer can no longer be sent
@@ -114,11 +110,7 @@ async def test_client_that_disconnects_while_its_batch_is_walked_leaves_nothing_
 
 async def test_damage_at_the_end_of_a_long_batch_appends_nothing(cluster: DataCluster) -> None:
     client = await cluster.client(1)
-    data = bytearray(long_batch())
-    data[-1] = 0x7F
-    data[17:21] = _crc(data)
-    result = await client.produce(bytes(data))
-    assert result.error_code == ErrorCode.INVALID_RECORD
+    assert (await client.produce(damaged(long_batch()))).error_code == ErrorCode.INVALID_RECORD
     assert (await client.produce(make_batch(b"x"))).base_offset == 0
 
 
@@ -178,7 +170,7 @@ async def test_so_many_large_batches_are_decompressed_at_once(
     await asyncio.sleep(0)
     assert unfolding == [1, 2]
     may_end.set()
-    answers = [(await client.receive()).responses[0].partition_responses[0] for client in clients]
+    answers = [await client.produced() for client in clients]
     assert sorted(answer.base_offset for answer in answers) == [0, 2, 4, 6]
     assert max(unfolding) == 2
 
@@ -186,10 +178,8 @@ async def test_so_many_large_batches_are_decompressed_at_once(
 async def test_failure_in_the_middle_of_a_walk_costs_its_own_connection_only(
     cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = Gate(cluster)
-    client, other = await cluster.client(1), await cluster.client(1)
-    client.send_produce(long_batch())
-    await until(lambda: gate.waiting)
+    other = await cluster.client(1)
+    gate, client = await walking(cluster, long_batch())
 
     def fail(*_: object) -> int:
         raise MemoryError
@@ -225,10 +215,8 @@ async def test_answer_names_the_records_that_were_refused(cluster: DataCluster) 
 
 async def test_header_with_a_wrong_timestamp_is_stored_corrected(cluster: DataCluster) -> None:
     client = await cluster.client(1)
-    data = bytearray(make_batch(b"v", timestamp_ms=1_000_000))
-    data[35:43] = (1 << 40).to_bytes(8, "big")
-    data[17:21] = _crc(data)
-    assert (await client.produce(bytes(data))).error_code == 0
+    data = overwritten(make_batch(b"v", timestamp_ms=1_000_000), 35, (1 << 40).to_bytes(8, "big"))
+    assert (await client.produce(data)).error_code == 0
     stored = bytes(present((await client.fetch(0)).records))
     header = read_header(stored)
     assert header.max_timestamp == 1_000_000
@@ -242,7 +230,7 @@ async def test_long_request_is_kept_without_a_copy_of_its_batches(cluster: DataC
     gate.is_open.set()
     client = await cluster.client(1)
     await client.produce(make_batch(bytes(size_bytes)), acks=1)
-    batch = make_batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(size_bytes))
+    batch = large_batch(size_bytes)
     gate.is_open.clear()
     tracemalloc.start()
     try:
@@ -254,7 +242,7 @@ async def test_long_request_is_kept_without_a_copy_of_its_batches(cluster: DataC
     finally:
         tracemalloc.stop()
     gate.is_open.set()
-    offsets = [(await client.receive()).responses[0].partition_responses[0].base_offset for _ in range(2)]
+    offsets = [(await client.produced()).base_offset for _ in range(2)]
     assert offsets == [1, 2 + LONG]
     places = [tracemalloc.Filter(True, f"*/{name}/*") for name in ("runtime", "broker/apis")]
     copied = sum(found.size for found in taken.filter_traces(places).statistics("filename"))
@@ -262,8 +250,9 @@ async def test_long_request_is_kept_without_a_copy_of_its_batches(cluster: DataC
 
 
 @pytest.mark.parametrize("is_damaged", [False, True])
-def test_memory_of_a_long_request_is_free_once_it_is_answered(
-    monkeypatch: pytest.MonkeyPatch, is_damaged: bool
+@pytest.mark.world(topics="t", configs={"max.message.bytes": str(8 << 20)})
+async def test_memory_of_a_long_request_is_free_once_it_is_answered(
+    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch, is_damaged: bool
 ) -> None:
     """By reference counting: garbage that only a full collection finds may be a gigabyte by then."""
     buffers: list[weakref.ref[mmap.mmap]] = []
@@ -274,24 +263,14 @@ def test_memory_of_a_long_request_is_free_once_it_is_answered(
             buffers.append(weakref.ref(buffer))
             return buffer
 
-    async def body() -> None:
-        size_bytes = 4 << 20
-        configs = {"max.message.bytes": str(2 * size_bytes)}
-        async with running_cluster(topics="t", configs=configs) as cluster:
-            client = await cluster.client(1)
-            data = bytearray(make_batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(size_bytes)))
-            if is_damaged:
-                data[-1] = 0x7F
-                data[17:21] = _crc(data)
-            result = await client.produce(bytes(data), acks=1)
-            assert result.error_code == (ErrorCode.INVALID_RECORD if is_damaged else ErrorCode.NONE)
-            await client.produce(make_batch(b"after"), acks=1)
-            assert buffers and not [buffer for buffer in buffers if buffer() is not None]
-
     monkeypatch.setattr("mmap.mmap", Watched)
+    client, data = await cluster.client(1), large_batch(4 << 20)
     gc.disable()
     try:
-        asyncio.run(body())
+        result = await client.produce(damaged(data) if is_damaged else data, acks=1)
+        assert result.error_code == (ErrorCode.INVALID_RECORD if is_damaged else ErrorCode.NONE)
+        await client.produce(make_batch(b"after"), acks=1)
+        assert buffers and not [buffer for buffer in buffers if buffer() is not None]
     finally:
         gc.enable()
 
@@ -316,7 +295,7 @@ async def test_batch_that_is_refused_before_its_walk_goes_on_is_not_appended_in_
 
     monkeypatch.setattr(Production, "_keep_rest", keep_and_expire)
     monkeypatch.setattr(Production, "_fail", fail_and_renew)
-    long = make_batch(*(bytes(1 + n % 2) for n in range(LONG)), bytes(1 << 20))
+    long = large_batch(1 << 20)
     topics = [
         records.TopicProduceData(
             name=name, partition_data=[records.PartitionProduceData(index=0, records=batch)]
@@ -346,12 +325,8 @@ async def test_request_that_waits_for_its_replicas_keeps_no_records(cluster: Dat
 
 async def test_stopping_broker_starts_no_long_batch_and_nothing_after_one(cluster: DataCluster) -> None:
     """Its listeners stop last, when its logs are already closed."""
-    gate = Gate(cluster)
-    client, late = await cluster.client(1), await cluster.client(1)
-    client.send_produce(long_batch(), acks=1)
-    client.send_produce(make_batch(b"after"), acks=1)
-    client.send_produce(long_batch(), acks=1)
-    await until(lambda: gate.waiting)
+    late = await cluster.client(1)
+    gate, _ = await walking(cluster, long_batch(), make_batch(b"after"), long_batch(), acks=1)
     data, server = cluster.brokers[1].data, cluster.brokers[1].listener._server
     await data.stop()
     await until(lambda: server.connection_count == 1)

@@ -35,9 +35,7 @@ async def test_failed_expiry_does_not_keep_others_waiting(cluster: DataCluster) 
     assert len(seen) == 1
 
 
-async def test_produce_is_answered_when_the_last_of_its_batches_is_committed(
-    cluster: DataCluster,
-) -> None:
+async def test_produce_is_answered_when_the_last_of_its_batches_is_committed(cluster: DataCluster) -> None:
     await cluster.create(1, 2)
     second = PartitionRegistration((1, 2, 3), (1, 2, 3), 1, 1, 1)
     cluster.controller.set_partition(second)
@@ -58,9 +56,7 @@ async def test_produce_is_answered_when_the_last_of_its_batches_is_committed(
     assert [r.error_code for r in answer.result().responses[0].partition_responses] == [0, 0]
 
 
-async def test_request_that_waits_for_a_topic_is_answered_when_it_is_deleted(
-    cluster: DataCluster,
-) -> None:
+async def test_request_that_waits_for_a_topic_is_answered_when_it_is_deleted(cluster: DataCluster) -> None:
     await cluster.create(1, 2)
     producer, consumer = await cluster.client(1), await cluster.client(1)
     producer.send_produce(make_batch(b"v"), timeout_ms=60_000)
@@ -75,7 +71,7 @@ async def test_request_that_waits_for_a_topic_is_answered_when_it_is_deleted(
     delta = MetadataDelta(gone, cluster.controller.image, deleted_topics={topic.id: topic})
     cluster.brokers[1].data.publisher.publish(delta, cluster.controller.image)
     async with asyncio.timeout(5):
-        produced = (await producer.receive()).responses[0].partition_responses[0]
+        produced = await producer.produced()
         fetched = (await consumer.receive()).responses[0].partitions[0]
     assert produced.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert fetched.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

@@ -1,7 +1,6 @@
 """A broker learns of many changed partitions at once and applies them in turns, in their newest state."""
 
 import asyncio
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -40,10 +39,26 @@ def apply(controller: Controller, *records: Record) -> None:
         broker.data.publisher.publish(delta, image)
 
 
-def creation(number: int, leader: int) -> list[Record]:
+def topic(
+    count: int, number: int = 0, *, name: str = "t", replicas: tuple[int, ...] = (1,), leader: int = 1
+) -> list[Record]:
+    """Its creation with so many partitions."""
+    id = topic_id(number)
+    partitions = [PartitionRecord(index, id, replicas, replicas, leader) for index in range(count)]
+    return [TopicRecord(name, id), *partitions]
+
+
+def topics(leader: int) -> list[Record]:
+    made = [topic(PARTITIONS, n, name=f"t{n}", replicas=(1, 2), leader=leader) for n in range(TOPICS)]
+    return [record for records in made for record in records]
+
+
+def moves_to(leader: int) -> list[Record]:
+    """Of all partitions of these topics."""
     return [
-        TopicRecord(f"t{number}", topic_id(number)),
-        *(PartitionRecord(index, topic_id(number), (1, 2), (1, 2), leader) for index in range(PARTITIONS)),
+        PartitionChangeRecord(index, topic_id(number), leader=leader)
+        for number in range(TOPICS)
+        for index in range(PARTITIONS)
     ]
 
 
@@ -62,23 +77,17 @@ async def test_many_changes_are_applied_in_turns_and_to_the_newest_state(
 ) -> None:
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * (replica_publisher._LOCAL_COST + 1))
     broker, controller = cluster.brokers[1], cluster.controller
-    for number in range(TOPICS):
-        apply(controller, *creation(number, leader=2))
+    apply(controller, *topics(leader=2))
     await reconciled(broker)
     assert (len(list(broker.table)), led(broker)) == (TOPICS * PARTITIONS, 0)
 
-    moves = [
-        PartitionChangeRecord(index, topic_id(number), leader=1)
-        for number in range(TOPICS)
-        for index in range(PARTITIONS)
-    ]
-    apply(controller, *moves)
+    apply(controller, *moves_to(1))
     assert led(broker) == 5, "all in one turn"
     assert not broker.replicas.is_reconciled
     await reconciled(broker)
     assert led(broker) == TOPICS * PARTITIONS
 
-    apply(controller, *(replace(move, leader=2) for move in moves))
+    apply(controller, *moves_to(2))
     assert led(broker) == TOPICS * PARTITIONS - 5
     # Newer changes overtake those still to be applied: one partition moves back, one topic is
     # deleted.
@@ -97,18 +106,12 @@ async def test_broker_that_never_catches_up_with_changes_still_reports_its_progr
     """Otherwise the controller would conclude that it does not follow the metadata log."""
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * (replica_publisher._LOCAL_COST + 1))
     broker, controller = cluster.brokers[1], cluster.controller
-    for number in range(TOPICS):
-        apply(controller, *creation(number, leader=2))
+    apply(controller, *topics(leader=2))
     await reconciled(broker)
     applied = controller.image.offset
     published = []
     for round in range(6):
-        moves = [
-            PartitionChangeRecord(index, topic_id(number), leader=1 + round % 2)
-            for number in range(TOPICS)
-            for index in range(PARTITIONS)
-        ]
-        apply(controller, *moves)
+        apply(controller, *moves_to(1 + round % 2))
         published.append(controller.image.offset)
         if round == 0:
             assert broker.data.publisher.unapplied_since == applied
@@ -125,8 +128,7 @@ async def test_broker_that_starts_opens_all_that_is_assigned_to_it(
 ) -> None:
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 10)
     broker, controller = cluster.brokers[1], cluster.controller
-    records = [record for number in range(TOPICS) for record in creation(number, leader=1)]
-    controller.image, _ = replay(controller.image, records, controller.image.offset + 1, 1)
+    controller.image, _ = replay(controller.image, topics(leader=1), controller.image.offset + 1, 1)
     broker.data.publisher.publish(build_full_delta(controller.image), controller.image)
     assert not broker.replicas.is_reconciled
     await reconciled(broker)
@@ -138,8 +140,7 @@ async def test_logs_that_are_open_at_a_start_are_applied_in_turns(
 ) -> None:
     monkeypatch.setattr(log_reconciler, "OPENED_PER_STEP", 3)
     count = TOPICS * PARTITIONS
-    for number in range(TOPICS):
-        apply(cluster.controller, *creation(number, leader=1))
+    apply(cluster.controller, *topics(leader=1))
     await reconciled(cluster.brokers[1])
     await cluster.brokers[1].stop()
     broker = await cluster.start(1)  # the broker learns of the first partition of each topic
@@ -161,8 +162,7 @@ async def test_growth_is_reported_while_logs_are_opened(
     broker = cluster.brokers[1]
     opened: list[int] = []
     monkeypatch.setattr(broker.data.reconciler, "_on_growth", lambda: opened.append(len(list(broker.table))))
-    records = [PartitionRecord(index, topic_id(0), (1,), (1,), 1) for index in range(100)]
-    apply(cluster.controller, TopicRecord("t0", topic_id(0)), *records)
+    apply(cluster.controller, *topic(100))
     await reconciled(broker)
     assert opened == [48, 96]
 
@@ -179,17 +179,14 @@ async def test_each_log_of_a_large_topic_is_configured_once(
 
     monkeypatch.setattr(Partition, "set_min_isr", counted)
     count = 5 * log_reconciler.OPENED_PER_STEP
-    records = [PartitionRecord(index, topic_id(0), (1,), (1,), 1) for index in range(count)]
-    apply(cluster.controller, TopicRecord("t0", topic_id(0)), *records)
+    apply(cluster.controller, *topic(count))
     await reconciled(cluster.brokers[1])
-    assert sorted(configured) == sorted(f"t0-{index}" for index in range(count))
+    assert sorted(configured) == sorted(f"t-{index}" for index in range(count))
 
 
-async def test_many_replicas_of_a_deleted_topic_are_found_no_more_at_once_and_dropped_in_turns(
-    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A topic that has the same name by then is served by its own replicas only."""
-    monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * replica_publisher._LOCAL_COST)
+@pytest.fixture
+def dropped(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The partitions whose waiting clients were refused."""
     dropped: list[int] = []
     refuse_waiters = Partition.refuse_waiters
 
@@ -198,19 +195,25 @@ async def test_many_replicas_of_a_deleted_topic_are_found_no_more_at_once_and_dr
         refuse_waiters(partition, code)
 
     monkeypatch.setattr(Partition, "refuse_waiters", counted)
+    return dropped
+
+
+async def test_many_replicas_of_a_deleted_topic_are_found_no_more_at_once_and_dropped_in_turns(
+    cluster: DataCluster, dropped: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A topic that has the same name by then is served by its own replicas only."""
+    monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * replica_publisher._LOCAL_COST)
     count, old, new = 4 * 5, topic_id(0), topic_id(1)
     broker, controller = cluster.brokers[1], cluster.controller
-    for id in (old, new):
-        partitions = [PartitionRecord(index, id, (1,), (1,), 1) for index in range(count)]
-        apply(controller, TopicRecord("t", id), *partitions)
-        if id == old:
-            await reconciled(broker)
-            replicas = list(broker.table)
-            assert len(replicas) == count
-            apply(controller, RemoveTopicRecord(old))
-            assert dropped == [0, 1, 2, 3, 4], "all in one turn"
-            assert not broker.replicas.is_reconciled
-            assert broker.table.find("t", count - 1) is None
+    apply(controller, *topic(count))
+    await reconciled(broker)
+    replicas = list(broker.table)
+    assert len(replicas) == count
+    apply(controller, RemoveTopicRecord(old))
+    assert dropped == [0, 1, 2, 3, 4], "all in one turn"
+    assert not broker.replicas.is_reconciled
+    assert broker.table.find("t", count - 1) is None
+    apply(controller, *topic(count, 1))
     assert broker.table.find("t", count - 1) is None
     await reconciled(broker)
     assert sorted(dropped) == list(range(count)) and not any(it.is_leader for it in replicas)
@@ -219,25 +222,17 @@ async def test_many_replicas_of_a_deleted_topic_are_found_no_more_at_once_and_dr
 
 
 async def test_broker_that_stops_refuses_who_waits_at_replicas_of_a_deleted_topic_too(
-    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster, dropped: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those that are still to resign are in no table any more."""
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 3 * replica_publisher._LOCAL_COST)
-    refuse, refused = Partition.refuse_waiters, set[int]()
-
-    def note(partition: Partition, code: ErrorCode) -> None:
-        refused.add(partition.index)
-        refuse(partition, code)
-
-    monkeypatch.setattr(Partition, "refuse_waiters", note)
     broker = cluster.brokers[1]
-    wide = [PartitionRecord(index, topic_id(0), (1,), (1,), 1) for index in range(20)]
-    apply(cluster.controller, TopicRecord("t", topic_id(0)), *wide)
+    apply(cluster.controller, *topic(20))
     await reconciled(broker)
     apply(cluster.controller, RemoveTopicRecord(topic_id(0)))
-    assert len(refused) < 20
+    assert len(dropped) < 20
     await broker.data.stop()
-    assert refused == set(range(20))
+    assert set(dropped) == set(range(20))
 
 
 async def test_settings_of_many_replicas_are_applied_in_turns_and_before_what_relies_on_them(
@@ -246,8 +241,7 @@ async def test_settings_of_many_replicas_are_applied_in_turns_and_before_what_re
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 5 * replica_publisher._LOCAL_COST)
     count = 4 * 5
     broker, controller = cluster.brokers[1], cluster.controller
-    partitions = [PartitionRecord(index, topic_id(0), (1, 2), (1, 2), 2) for index in range(count)]
-    apply(controller, TopicRecord("t", topic_id(0)), *partitions)
+    apply(controller, *topic(count, replicas=(1, 2), leader=2))
     await reconciled(broker)
     before = controller.image.offset
 
@@ -256,8 +250,7 @@ async def test_settings_of_many_replicas_are_applied_in_turns_and_before_what_re
 
     apply(controller, ConfigRecord(ConfigResourceType.TOPIC, "t", "retention.ms", "77"))
     assert configured() == 4, "the first turn also builds the settings"
-    moves = [PartitionChangeRecord(index, topic_id(0), leader=1) for index in range(count)]
-    apply(controller, *moves)
+    apply(controller, *(PartitionChangeRecord(index, topic_id(0), leader=1) for index in range(count)))
     applied = broker.data.publisher.unapplied_since
     assert applied is not None and applied <= before
     seen = [(configured(), led(broker))]

@@ -101,7 +101,7 @@ async def test_request_to_a_leader_waits_for_its_log_whatever_it_asks(cluster: D
     )
     await held(broker, 5, until)
     slow.let()
-    produced = [(await client.receive()).responses[0].partition_responses[0] for client in clients[:2]]
+    produced = [await client.produced() for client in clients[:2]]
     assert [one.error_code for one in produced] == [0, 0]
     assert {one.base_offset for one in produced} == {0, 1}
     assert (await clients[2].receive()).responses[0].partitions[0].error_code == 0
@@ -122,7 +122,7 @@ async def test_no_request_of_a_connection_overtakes_one_that_waits(cluster: Data
     assert (await other.produce(make_batch(b"other"), acks=1, topic="open")).base_offset == 0
     assert present(broker.table.find("open", 0)).log.log_end_offset == 1
     slow.let()
-    results = [(await client.receive()).responses[0].partition_responses[0] for _ in range(20)]
+    results = [await client.produced() for _ in range(20)]
     assert [result.error_code for result in results] == [0] * 20
     assert [result.base_offset for result in results if result.base_offset >= 0][:3] == [0, 1, 2]
     for topic, skipped in (("new", []), ("open", [b"other"])):
@@ -141,7 +141,7 @@ async def test_log_that_does_not_open_in_time_is_answered_as_missing(monkeypatch
             client.send_produce(make_batch(b"%d" % number), acks=1)
         for _ in range(3):  # each waits again: the log may have been opened meanwhile
             async with asyncio.timeout(15):
-                result = (await client.receive()).responses[0].partition_responses[0]
+                result = await client.produced()
             assert result.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
         assert not cluster.brokers[1].data.openings._held
         slow.let()
@@ -149,9 +149,7 @@ async def test_log_that_does_not_open_in_time_is_answered_as_missing(monkeypatch
         assert (await client.produce(make_batch(b"v"), acks=1)).base_offset == 0
 
 
-async def test_topic_that_is_deleted_while_its_log_is_opened_ends_the_wait(
-    cluster: DataCluster,
-) -> None:
+async def test_topic_that_is_deleted_while_its_log_is_opened_ends_the_wait(cluster: DataCluster) -> None:
     broker = cluster.brokers[1]
     slow = SlowLogs(broker)
     name_leader(cluster, "t", 1)
@@ -160,13 +158,11 @@ async def test_topic_that_is_deleted_while_its_log_is_opened_ends_the_wait(
     await held(broker, 1, until)
     cluster.controller.delete_topic("t")
     slow.let()
-    result = (await client.receive()).responses[0].partition_responses[0]
+    result = await client.produced()
     assert result.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
-async def test_client_that_disconnects_while_it_waits_leaves_nothing_behind(
-    cluster: DataCluster,
-) -> None:
+async def test_client_that_disconnects_while_it_waits_leaves_nothing_behind(cluster: DataCluster) -> None:
     broker = cluster.brokers[1]
     slow = SlowLogs(broker)
     name_leader(cluster, "t", 1)
@@ -191,7 +187,7 @@ async def test_log_with_waiting_requests_is_opened_before_others(cluster: DataCl
     await held(broker, 1, until)
     first_step = len(slow.asked)
     slow.let()
-    assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
+    assert (await client.produced()).error_code == 0
     await until(lambda: broker.replicas.is_reconciled)
     assert slow.asked[first_step] == names[-1]
     assert sorted(slow.asked) == sorted(names), "each once"
@@ -211,7 +207,7 @@ async def test_elected_follower_accepts_writes_before_it_has_applied_its_new_rol
     client.send_produce(make_batch(b"w"), acks=1)
     await held(broker, 1, until)
     monkeypatch.undo()
-    assert (await client.receive()).responses[0].partition_responses[0].error_code == 0
+    assert (await client.produced()).error_code == 0
     assert cluster.partition(2).is_leader
 
 
@@ -238,13 +234,11 @@ async def test_fetch_of_a_follower_is_not_held_for_one_of_its_partitions(
         slow.let()
 
 
-async def test_many_new_topics_are_written_to_at_once_and_no_request_is_refused(
-    cluster: DataCluster,
-) -> None:
+async def test_many_new_topics_are_written_to_at_once_and_no_request_is_refused(cluster: DataCluster) -> None:
     client = await cluster.client(1)
     names = [f"t-{number}" for number in range(100)]
     for name in names:
         name_leader(cluster, name, 1)
         client.send_produce(make_batch(b"v"), acks=1, topic=name)
-    results = [(await client.receive()).responses[0].partition_responses[0] for _ in names]
+    results = [await client.produced() for _ in names]
     assert {(result.error_code, result.base_offset) for result in results} == {(0, 0)}
