@@ -1,7 +1,6 @@
 """The transaction coordinator as brokers use it: when answers and markers are due, in virtual time."""
 
 import asyncio
-from collections.abc import Awaitable
 
 import pytest
 
@@ -21,6 +20,7 @@ from pykraft.runtime.turns import TURN_US, TurnBudget
 from pykraft.transaction_coordinator.requests.list_transactions import MAX_STATES
 from pykraft.transaction_coordinator.service import TransactionCoordinatorService
 from tests.broker.answers import as_read
+from tests.broker.slices import turns_of
 from tests.group_coordinator.tools import make_image
 from tests.transaction_coordinator.service_world import NAME, World
 from tests.waits import settle
@@ -168,14 +168,6 @@ async def test_without_a_new_producer_id_nothing_changes(world: World) -> None:
 
 
 async def test_requests_with_very_many_ids_leave_turns_to_others(world: World) -> None:
-    async def turns_of(request: Awaitable[object]) -> int:
-        turns, waiting = 0, asyncio.ensure_future(request)
-        while not waiting.done():
-            turns += 1
-            await asyncio.sleep(0)
-        await waiting
-        return turns
-
     await world.lead()
     producer = await world.begin()
     await world.add(producer, 0)
@@ -183,7 +175,7 @@ async def test_requests_with_very_many_ids_leave_turns_to_others(world: World) -
     described = world.service.describe_transactions(
         DescribeTransactionsRequest(transactional_ids=[*names, NAME]), 0
     )
-    assert await turns_of(described) >= 20
+    assert (await turns_of(described))[1] >= 20
     asked = [
         AddPartitionsToTxnTransaction(
             transactional_id=name,
@@ -194,11 +186,11 @@ async def test_requests_with_very_many_ids_leave_turns_to_others(world: World) -
         )
         for name in [*names, NAME]
     ]
-    added = asyncio.ensure_future(
+    added, turns = await turns_of(
         world.service.add_partitions(AddPartitionsToTxnRequest(transactions=asked), 5)
     )
-    assert await turns_of(added) >= 20
-    results = added.result().results_by_transaction
+    assert turns >= 20
+    results = added.results_by_transaction
     assert [one.transactional_id for one in results] == [*names, NAME]
     codes = {one.topic_results[0].results_by_partition[0].partition_error_code for one in results}
     assert codes == {ErrorCode.NONE, ErrorCode.INVALID_PRODUCER_ID_MAPPING}
@@ -272,15 +264,16 @@ async def test_partitions_of_one_transaction_are_looked_up_over_several_turns_an
         v3_and_below_producer_epoch=producer.producer_epoch,
         v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=list(range(PARTITIONS + beyond)))],
     )
-    adding = asyncio.ensure_future(world.service.add_partitions(request, 3))
-    turns, sizes = 0, set()
-    while not adding.done():
-        turns += 1
-        await asyncio.sleep(0)
+    sizes = set()
+
+    def look(turn: int = 0) -> None:
         (state,) = world.service.states()
         sizes.add(len(state.transactions[NAME].partitions))
+
+    added, turns = await turns_of(world.service.add_partitions(request, 3), look)
+    look()
     assert turns > PARTITIONS // 500
-    (topic,) = adding.result().results_by_topic_v3_and_below
+    (topic,) = added.results_by_topic_v3_and_below
     codes = [one.partition_error_code for one in topic.results_by_partition]
     if beyond:
         expected = [ErrorCode.OPERATION_NOT_ATTEMPTED] * PARTITIONS
@@ -327,9 +320,6 @@ async def test_walk_over_very_many_ids_leaves_turns_to_others(found: bool) -> No
         steps = (number if found else None for number in range(2_600))
         return [one async for one in paced(steps)]
 
-    turns, walking = 0, asyncio.ensure_future(walk())
-    while not walking.done():
-        turns += 1
-        await asyncio.sleep(0)
+    walked, turns = await turns_of(walk())
     assert turns > 5
-    assert walking.result() == (list(range(2_600)) if found else [])
+    assert walked == (list(range(2_600)) if found else [])

@@ -1,8 +1,6 @@
 """A broker with thousands of logs: what it does for all of them it does in turns of the event loop."""
 
-import asyncio
 import threading
-from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -21,30 +19,11 @@ from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.tasks import STEPS_PER_TURN, TaskSupervisor, Workers
 from tests.broker.data_cluster import DataPlaneTools
 from tests.broker.log_managers import CONFIG, OLD_ID, manager
+from tests.broker.slices import Turns
 from tests.unexpected import unexpected
 
 LOGS = 3_000
 KEYS = [("t", index) for index in range(LOGS)]
-
-
-class Turns:
-    """``looks``: how often the logs were looked at in each turn of the running loop."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self._number = 0
-        self.looks: Counter[int] = Counter()
-        self._count()
-
-    def _count(self) -> None:
-        self._number += 1
-        self._handle = self._loop.call_soon(self._count)
-
-    def look(self) -> None:
-        self.looks[self._number] += 1
-
-    def stop(self) -> None:
-        self._handle.cancel()
 
 
 @dataclass
@@ -70,7 +49,7 @@ class LookedAt:
 
     @property
     def recovery_point(self) -> int:
-        self.turns.look()
+        self.turns.note()
         return 9
 
     @property
@@ -79,7 +58,7 @@ class LookedAt:
 
     def log_start_stored(self, offset: int = 5) -> None:
         assert offset == 5
-        self.turns.look()
+        self.turns.note()
 
 
 class Partition(LookedAt):
@@ -140,7 +119,7 @@ WORKS: list[tuple[str, Work, Offsets]] = [
 async def test_offsets_of_many_logs_are_gathered_in_turns_and_written_beside_the_event_loop(
     name: str, work: Work, expected: Offsets
 ) -> None:
-    turns, disk = Turns(), WatchedDisk()
+    turns, disk = Turns(0), WatchedDisk()
     disk.make_dirs("/d")
     logs = cast("Any", {key: LookedAt(turns, key) for key in KEYS})
     before: list[Offsets] = [dict.fromkeys(KEYS, 3) for _ in range(5)]
@@ -158,12 +137,12 @@ async def test_offsets_of_many_logs_are_gathered_in_turns_and_written_beside_the
     turns.stop()
     assert checkpoint.read_offset_checkpoint(disk, f"/d/{name}") == expected
     assert not disk.by_the_loop
-    assert max(turns.looks.values(), default=0) <= STEPS_PER_TURN
+    assert turns.most <= STEPS_PER_TURN
 
 
 async def test_logs_that_need_no_flush_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LogMaintenance, "high_watermarks", lambda maintenance: {})
-    turns = Turns()
+    turns = Turns(0)
     work = manager(MemoryDisk()).work
 
     async def write(high_watermarks: Offsets) -> None:
@@ -175,8 +154,8 @@ async def test_logs_that_need_no_flush_are_looked_at_in_turns(monkeypatch: pytes
     maintenance._table = cast("Any", [LookedAt(turns, key) for key in KEYS])
     await maintenance._checkpoint()
     turns.stop()
-    assert sum(turns.looks.values()) == LOGS
-    assert max(turns.looks.values()) <= STEPS_PER_TURN
+    assert turns.noted.total() == LOGS
+    assert turns.most <= STEPS_PER_TURN
     assert not work.failures
 
 
@@ -184,7 +163,7 @@ async def test_those_who_wait_for_many_log_starts_are_told_in_turns(
     data_plane: DataPlaneTools, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(log_starts, "PAUSE_MS", 0)
-    turns, told = Turns(), []
+    turns, told = Turns(0), []
 
     async def store(keys: Any) -> None:
         assert list(keys) == KEYS
@@ -200,7 +179,7 @@ async def test_those_who_wait_for_many_log_starts_are_told_in_turns(
     await data_plane.until(lambda: not starts._is_writing)
     turns.stop()
     assert told == KEYS
-    assert max(turns.looks.values()) <= STEPS_PER_TURN
+    assert turns.most <= STEPS_PER_TURN
     await tasks.close()
 
 

@@ -16,6 +16,7 @@ from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.network.tcp import StreamRuntime
 from pykraft.runtime.turns import BULK, TurnBudget, UnlimitedTurn
+from tests.broker.slices import Turns
 from tests.clocks import ManualClock
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -23,27 +24,10 @@ WORK_US = 1_000
 COMMIT, METADATA = 8, 3
 
 
-class Turn:
-    """Numbers the turns of the running loop, and is the clock of the budget."""
-
-    def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
-        self.number = 0
-        self.now_us = 0
-        self._count()
-
-    def _count(self) -> None:
-        self.number += 1
-        self._handle = self._loop.call_soon(self._count)
-
-    def stop(self) -> None:
-        self._handle.cancel()
-
-
 class Handler:
     """Every request takes a millisecond, and is answered with its own bytes."""
 
-    def __init__(self, turn: Turn) -> None:
+    def __init__(self, turn: Turns) -> None:
         self._turn = turn
         self.handled: list[tuple[int, int]] = []
 
@@ -61,9 +45,9 @@ def frame(api_key: int) -> bytes:
 async def test_requests_of_many_connections_are_spread_over_turns_and_none_waits_for_another_kind(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    turn = Turn()
+    turn = Turns(0)
     runtime = StreamRuntime(asyncio.get_running_loop())
-    runtime.budget = TurnBudget(asyncio.get_running_loop().call_soon, lambda: turn.now_us)
+    runtime.budget = turn.budget
     handler = Handler(turn)
     listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT")
     await listener.start(handler)
@@ -90,7 +74,7 @@ async def test_requests_of_many_connections_are_spread_over_turns_and_none_waits
 class ClosingHandler(Handler):
     """Answers in one chunk. ``last`` ends another connection, whose answer may wait to be sent."""
 
-    def __init__(self, turn: Turn, last: int) -> None:
+    def __init__(self, turn: Turns, last: int) -> None:
         super().__init__(turn)
         self._last = last
         self.connections: list[Connection] = []
@@ -107,9 +91,9 @@ class ClosingHandler(Handler):
 async def test_answers_of_a_crowded_turn_are_all_sent_but_for_those_of_closed_connections(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
-    turn = Turn()
+    turn = Turns(0)
     runtime = StreamRuntime(asyncio.get_running_loop())
-    runtime.budget = TurnBudget(asyncio.get_running_loop().call_soon, lambda: turn.now_us)
+    runtime.budget = turn.budget
     count = 40
     handler = ClosingHandler(turn, count)
     listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT")
