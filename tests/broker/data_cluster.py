@@ -519,9 +519,11 @@ class DataClient:
 
     async def fetch(self, offset: int, **options: Unpack[FetchOptions]) -> record_messages.PartitionData:
         self.send_fetch(offset, **options)
-        response = await self.receive()
-        result: record_messages.PartitionData = response.responses[0].partitions[0]
-        return result
+        return await self.fetched()
+
+    async def fetched(self) -> record_messages.PartitionData:
+        response: record_messages.FetchResponse = await self.receive()
+        return response.responses[0].partitions[0]
 
     def send_fetch(
         self,
@@ -580,6 +582,12 @@ class DataCluster:
         broker = DataBroker(node_id, self.controller, disk, coordinators, **config)
         await broker.start()
         self.brokers[node_id] = broker
+        return broker
+
+    async def reopen(self, node_id: int, **config: Unpack[ConfigFields]) -> DataBroker:
+        """Start a broker; wait until it has its replica."""
+        broker = await self.start(node_id, **config)
+        await until(lambda: broker.table.find("t", 0))
         return broker
 
     async def create(

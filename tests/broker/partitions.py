@@ -69,6 +69,19 @@ def make(
     return Partition("t", Uuid(b"i" * 16), 0, node_id, log, Events(), **options)
 
 
+def replica(
+    registration: PartitionRegistration,
+    node_id: int = 1,
+    *,
+    min_isr: int = 1,
+    disk: MemoryDisk | None = None,
+    **options: Unpack[PartitionOptions],
+) -> Partition:
+    partition = make(node_id, min_isr=min_isr, disk=disk, **options)
+    partition.apply(registration, 0)
+    return partition
+
+
 def state(
     leader: int, epoch: int = 0, version: int = 0, isr: tuple[int, ...] = (1, 2, 3)
 ) -> PartitionRegistration:

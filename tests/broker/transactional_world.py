@@ -24,6 +24,7 @@ from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.at_once import AtOnce, Logs, now
 from tests.broker.crash import abandon
+from tests.narrowing import present
 from tests.unexpected import unexpected
 
 KEY = ("t", 0)
@@ -308,8 +309,7 @@ def check_producers(partition: Partition, seen: Seen) -> None:
 
 def check_read(partition: Partition, seen: Seen, offset: int, max_bytes: int) -> None:
     """A reader of committed transactions sees exactly what was committed."""
-    piece = partition.read_stable(offset, max_bytes, at_least_one=True)
-    assert piece is not None
+    piece = present(partition.read_stable(offset, max_bytes, at_least_one=True))
     data = memoryview(piece.file.pread(piece.position, piece.size_bytes))
     headers: list[tuple[int, BatchHeader]] = list(iter_headers(data))
     end = headers[-1][1].next_offset

@@ -47,8 +47,7 @@ async def test_long_poll_ends_with_as_many_bytes_as_it_asks_for(cluster: DataClu
     for _ in range(2):
         await producer.produce(batch)
     async with asyncio.timeout(10):
-        response = await consumer.receive()
-    assert values_in(response.responses[0].partitions[0].records) == [b"v", b"v"]
+        assert values_in((await consumer.fetched()).records) == [b"v", b"v"]
 
 
 async def test_limit_of_an_answer_applies_to_all_its_partitions_together(cluster: DataCluster) -> None:

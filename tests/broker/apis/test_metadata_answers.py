@@ -119,8 +119,7 @@ def cluster() -> Cluster:
 
 def by_the_general_codec(image: MetadataImage, name: str, version: int) -> bytes:
     """The expected topic of an answer, computed from the image alone."""
-    topic = image.topic(name)
-    assert topic is not None
+    topic = present(image.topic(name))
 
     def is_usable(id: int) -> bool:
         return id in image.brokers and not image.brokers[id].fenced
@@ -163,8 +162,7 @@ def test_topics_are_encoded_as_the_general_codec_would(cluster: Cluster, version
     )
     view = cluster.cache.listener_view(LISTENER)
     for name in ("a", "__consumer_offsets", "c"):
-        topic = cluster.image.topic(name)
-        assert topic is not None
+        topic = present(cluster.image.topic(name))
         assert at_once(encode_topic(topic, view, version)) == by_the_general_codec(
             cluster.image, name, version
         )
@@ -225,8 +223,7 @@ def test_one_changed_partition_leaves_the_bytes_of_other_topics_unchanged(cluste
     answers = TopicAnswers()
 
     def encoded(name: str) -> bytes:
-        topic = cluster.image.topic(name)
-        assert topic is not None
+        topic = present(cluster.image.topic(name))
         return at_once(answers.encode(topic, cluster.cache.listener_view(LISTENER), LISTENER, 12))
 
     before = {name: encoded(name) for name in ("a", "c")}
@@ -240,8 +237,7 @@ def test_one_changed_partition_leaves_the_bytes_of_other_topics_unchanged(cluste
 
 def test_cache_is_bounded(cluster: Cluster) -> None:
     view = cluster.cache.listener_view(LISTENER)
-    topic = cluster.image.topic("c")
-    assert topic is not None
+    topic = present(cluster.image.topic("c"))
     size = len(at_once(encode_topic(topic, view, 12)))
     answers = TopicAnswers(kept_bytes=3 * size)
     topics = [replace(topic, id=topic_id(100 + number)) for number in range(5)]

@@ -359,7 +359,7 @@ async def test_session_may_change_its_isolation_level(cluster: DataCluster) -> N
     assert opened.responses[0].partitions[0].records == b""
     next_request = fetch_committed(0, session=(opened.session_id, 1), names_nothing=True, isolation_level=0)
     consumer.send(next_request, 12)
-    found = (await consumer.receive()).responses[0].partitions[0]
+    found = await consumer.fetched()
     assert values_in(found.records) == [b"t"]
 
 

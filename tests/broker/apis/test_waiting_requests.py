@@ -72,7 +72,7 @@ async def test_request_that_waits_for_a_topic_is_answered_when_it_is_deleted(clu
     cluster.brokers[1].data.publisher.publish(delta, cluster.controller.image)
     async with asyncio.timeout(5):
         produced = await producer.produced()
-        fetched = (await consumer.receive()).responses[0].partitions[0]
+        fetched = await consumer.fetched()
     assert produced.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert fetched.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert not partition.consumer_waiters and not partition.committed_waiters
@@ -89,7 +89,7 @@ async def test_long_poll_ends_with_the_commit_and_not_at_its_timeout(cluster: Da
     assert partition.consumer_waiters
     partition.handle_follower_fetch(2, 1, 100, 0, 0)
     async with asyncio.timeout(5):
-        fetched = (await consumer.receive()).responses[0].partitions[0]
+        fetched = await consumer.fetched()
     assert values_in(fetched.records) == [b"v"]
 
 

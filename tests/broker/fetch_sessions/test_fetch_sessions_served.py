@@ -3,6 +3,7 @@
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import records
 from tests.broker.fetch_world import FOLLOWER, FOLLOWER_EPOCH, OTHER, FetchWorld, Slot, connect
+from tests.narrowing import present
 
 VERSION = 12
 
@@ -120,8 +121,7 @@ def follow(
 
 def test_follower_that_goes_over_to_another_session_is_counted_there() -> None:
     world = FetchWorld("ab")
-    partition = world.find("a")
-    assert partition is not None
+    partition = present(world.find("a"))
     old = follow(world, "a", "b").session_id
     follow(world, session=old, epoch=1)
     new = follow(world, "a", on=2).session_id  # by another of its fetchers, before the first one forgets it
@@ -135,8 +135,7 @@ def test_follower_that_goes_over_to_another_session_is_counted_there() -> None:
 
 def test_late_fetch_over_another_connection_takes_nothing_back_for_long() -> None:
     world = FetchWorld("ab")
-    partition = world.find("a")
-    assert partition is not None
+    partition = present(world.find("a"))
     old = follow(world, "a").session_id
     world.append("a")
     new = follow(world, "a", on=2, offset=1).session_id  # its fetchers are others now

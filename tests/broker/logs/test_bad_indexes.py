@@ -94,8 +94,7 @@ async def test_many_fetches_of_a_segment_cost_one_build_and_other_segments_are_s
     assert workers.jobs == 1
     workers.may_go.set()
     for one in waiting:
-        response = await one.receive()
-        records = response.responses[0].partitions[0].records
+        records = (await one.fetched()).records
         assert values_in(records)[0] == values(12)[4]
     assert workers.jobs == 1
 

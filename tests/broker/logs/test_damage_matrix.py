@@ -23,6 +23,7 @@ from pykraft.log_store.log.log import Log
 from pykraft.log_store.producer_snapshot import encode_snapshot, pack_entries, snapshot_path
 from pykraft.log_store.reader import read_checked
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
+from tests.narrowing import present
 
 KEY, PATH = ("t", 0), "/d/t-0"
 CONFIG = LogConfig(segment_bytes=500, index_interval_bytes=0)
@@ -137,8 +138,7 @@ def check_everything(stored: Stored, log: Log) -> None:
     assert (log.log_start_offset, log.log_end_offset) == (0, 26)
     for header, data in stored.batches:
         for offset in (header.base_offset, header.last_offset):
-            piece = log.read(offset, 1)
-            assert piece is not None
+            piece = present(log.read(offset, 1))
             assert read_checked(piece, log.epoch_cache.entries) == data
             up_to = log.read(0, 10_000, end_offset=header.next_offset)
             assert up_to is not None and up_to.size_bytes > 0
@@ -190,8 +190,7 @@ def test_what_can_be_built_from_the_records_misleads_nobody_while_it_is_used(pat
     try:
         for what, damage in damages(stored.disk, path):
             disk = stored.disk.copy()
-            opened = load(disk)
-            assert opened is not None
+            opened = present(load(disk))
             log = opened.log
             damage(disk)
             for segment in log._segments:
@@ -211,8 +210,7 @@ def scrub(log: Log) -> bool:
     """Whether the scrub of all segments found a bad index."""
     found = False
     for base_offset in log.segment_base_offsets:
-        one = log.scrub_segment(base_offset)
-        assert one is not None
+        one = present(log.scrub_segment(base_offset))
         while not one.is_done:
             one.step()
         found = found or one.has_bad_index
@@ -221,8 +219,7 @@ def scrub(log: Log) -> bool:
 
 def rebuild(log: Log) -> None:
     for segment in log._segments[:-1]:
-        build = log.prepare_index_build(segment)
-        assert build is not None
+        build = present(log.prepare_index_build(segment))
         build.run()
         assert log.complete_index_build(build)
 
@@ -231,8 +228,7 @@ def is_served_as_stored(stored: Stored, log: Log) -> bool:
     """Whether all batches are read as they were written; a wrong one must not pass the check of a reader."""
     for header, data in stored.batches:
         try:
-            piece = log.read(header.base_offset, 1)
-            assert piece is not None
+            piece = present(log.read(header.base_offset, 1))
             assert read_checked(piece, log.epoch_cache.entries) == data
         except DAMAGE_ERRORS:
             return False
@@ -283,8 +279,7 @@ def test_records_that_are_damaged_while_they_are_used_never_pass_for_right(path:
     try:
         for what, damage in damages(stored.disk, path):
             disk = stored.disk.copy()
-            opened = load(disk)
-            assert opened is not None
+            opened = present(load(disk))
             damage(disk)
             for segment in opened.log._segments:
                 segment.close()

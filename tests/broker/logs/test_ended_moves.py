@@ -63,8 +63,7 @@ async def test_log_whose_directory_fails_while_it_is_moved_is_whole_after_the_ne
         await until(lambda: is_over(broker))
     disk.mend_directory("/d1")
     await broker.stop()
-    again = await cluster.start(1, log_dirs=DIRS)
-    await until(lambda: again.table.find("t", 0) is not None)
+    await cluster.reopen(1, log_dirs=DIRS)
     assert cluster.controller.lost == []
     assert await read_all(cluster, 1) == values(12)
 

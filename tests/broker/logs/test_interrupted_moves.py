@@ -99,8 +99,7 @@ async def test_log_is_used_only_if_it_has_all_that_was_acknowledged(
             assert again.logs.logs["t", 0].log_dir == used
             assert await read_all(cluster, 1) == values(19)
         await again.stop(clean=loses_power)
-    again = await cluster.start(1, log_dirs=DIRS)
-    await until(lambda: again.table.find("t", 0) is not None)
+    again = await cluster.reopen(1, log_dirs=DIRS)
     assert await read_all(cluster, 1) == values(19)
     assert cluster.controller.lost == [], "no record had to come from elsewhere"
     await until(lambda: not again.logs.wanted_dirs and not again.logs.table.moved_from)
@@ -187,7 +186,6 @@ async def test_start_of_a_moved_log_is_kept_until_its_directory_works_again(
     again = await start_without(cluster, "/e1")
     await again.logs.checkpoints.write({})
     await again.stop()
-    again = await cluster.start(1, log_dirs=DIRS)
-    await until(lambda: again.table.find("t", 0) is not None)
+    again = await cluster.reopen(1, log_dirs=DIRS)
     log = again.logs.logs["t", 0].log
     assert (log.directory, log.log_start_offset, log.log_end_offset) == ("/e1/t-0", 5, 12)

@@ -61,8 +61,7 @@ async def stop_when(point: str, cluster: DataCluster, *, clean: bool = False) ->
 
 async def start_with_all(cluster: DataCluster) -> DataBroker:
     """Start with directories that all work; the replica has everything that it had."""
-    broker = await cluster.start(1, log_dirs=DIRS)
-    await until(lambda: broker.table.find("t", 0) is not None)
+    broker = await cluster.reopen(1, log_dirs=DIRS)
     assert cluster.controller.lost == []
     assert await read_all(cluster, 1) == values(12)
     return broker
@@ -193,8 +192,7 @@ async def test_start_of_a_moved_log_outlives_a_second_kill(cluster: DataCluster)
     await move_until(SWAPPED, cluster, broker)
     await broker.stop(clean=False)
     for _ in range(2):
-        broker = await cluster.start(1, log_dirs=DIRS)
-        await until(lambda: cluster.brokers[1].table.find("t", 0) is not None)
+        broker = await cluster.reopen(1, log_dirs=DIRS)
         assert directories_of(disk) == ["/e1/t-0"]
         assert cluster.partition(1).log.log_start_offset == 5
         await broker.stop(clean=False)
@@ -270,8 +268,7 @@ async def test_replica_is_not_lost_if_other_directories_fail_at_each_start(
     three = ("/f1", *DIRS)
     broker, disk = await begin(cluster), cluster.disk(1)
     await broker.stop()
-    broker = await cluster.start(1, log_dirs=three)
-    await until(lambda: cluster.brokers[1].table.find("t", 0) is not None)
+    broker = await cluster.reopen(1, log_dirs=three)
     await move_until(MARKED, cluster, broker)
     await broker.stop(clean=False)
     for failing in ({"/f1", "/d1"}, {"/d1", "/e1"}):

@@ -27,6 +27,7 @@ from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.tasks import TaskSupervisor, Workers
 from tests.batch_fields import BatchFields
 from tests.broker.data_cluster import DataBroker, DataCluster
+from tests.narrowing import present
 from tests.unexpected import unexpected
 from tests.waits import until
 
@@ -113,8 +114,7 @@ async def test_a_restart_knows_what_is_clean(cluster: DataCluster, power_loss: i
     await broker.stop(clean=power_loss is None)
     if power_loss is not None:
         cluster.disk(1).crash(random.Random(power_loss))
-    broker = await cluster.start(1)
-    await until(lambda: broker.table.find("t", 0))
+    broker = await cluster.reopen(1)
     assert not broker.logs.offline
     assert stored(cluster, 1) == before
     assert broker.logs.checkpoints.cleaned_offset(broker.logs.logs["t", 0]) == 3
@@ -148,8 +148,7 @@ async def test_a_follower_that_ends_within_what_was_removed_follows_on(cluster: 
     await produce(cluster, 1, C)
     await clean(cluster.brokers[1])
     assert offsets_of(cluster, 1) == [3, 4, 5]
-    await cluster.start(2)
-    await until(lambda: cluster.brokers[2].table.find("t", 0))
+    await cluster.reopen(2)
     await until(lambda: cluster.partition(2).high_watermark == 6)
     assert offsets_of(cluster, 2) == [0, 1, 3, 4, 5]
     next_offset = 0
@@ -292,8 +291,7 @@ async def test_a_batch_that_was_compacted_away_is_still_a_duplicate(cluster: Dat
     for name in cluster.disk(1).list("/d1/t-0"):
         if name.endswith(".snapshot"):
             cluster.disk(1).remove(f"/d1/t-0/{name}")
-    await cluster.start(1)
-    await until(lambda: cluster.brokers[1].table.find("t", 0))
+    await cluster.reopen(1)
     client = await cluster.client(1)
     for offset, batch in enumerate(batches):
         assert (await client.produce(batch)).base_offset == offset
@@ -318,8 +316,7 @@ async def test_producers_that_were_forgotten_and_compacted_away_may_go_on(cluste
     for name in cluster.disk(1).list("/d1/t-0"):
         if name.endswith(".snapshot"):
             cluster.disk(1).remove(f"/d1/t-0/{name}")
-    await cluster.start(1)
-    await until(lambda: cluster.brokers[1].table.find("t", 0))
+    await cluster.reopen(1)
     client = await cluster.client(1)
     second = keyed(b"a", b"2", producer_id=9, producer_epoch=0, base_sequence=1)
     assert (await client.produce(second)).error_code == ErrorCode.NONE
@@ -518,8 +515,7 @@ async def test_scrub_and_readers_beside_a_replacement_see_no_damage(cluster: Dat
     await three_segments(cluster, {**COMPACT, "file.delete.delay.ms": "60000"})
     broker, log = cluster.brokers[1], cluster.partition(1).log
     opened, scrubber = broker.logs.logs["t", 0], broker.data.scrubber
-    piece = log.read(4, 1 << 20)
-    assert piece is not None
+    piece = present(log.read(4, 1 << 20))
     as_before = piece.file.pread(piece.position, piece.size_bytes)
     walking = log.iter_headers(0)
     next(walking)

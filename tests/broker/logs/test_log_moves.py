@@ -39,6 +39,7 @@ from tests.broker.crash import EverythingIsLost
 from tests.broker.damage import CLOSED, SEGMENTS, fill, flip, in_sync, missing, read_all, values
 from tests.broker.data_cluster import DataBroker, DataCluster, directory_id, make_batch, running_cluster
 from tests.broker.partitions import append
+from tests.narrowing import present
 from tests.waits import until
 
 pytestmark = pytest.mark.world(brokers=())
@@ -196,8 +197,7 @@ async def test_a_move_is_shown_limited_and_cancelled(cluster: DataCluster) -> No
     limit(cluster, 1 << 30)
     assert broker.logs.futures == {} and broker.logs.wanted_dirs == {}
     await broker.stop()
-    broker = await cluster.start(1, log_dirs=DIRS)
-    await until(lambda: broker.table.find("t", 0) is not None)
+    broker = await cluster.reopen(1, log_dirs=DIRS)
     assert await read_all(cluster, 1) == values(12)
 
 
@@ -415,8 +415,7 @@ async def test_after_a_crash_at_any_point_the_log_is_whole_in_one_directory(seed
             disk.crash(rng)
         controller.silent = False
         known = controller.partition().directory(1)
-        again = await cluster.start(1, log_dirs=DIRS)
-        await until(lambda: again.table.find("t", 0) is not None)
+        again = await cluster.reopen(1, log_dirs=DIRS)
         assert controller.lost == [], "no record had to come from elsewhere"
         assert await read_all(cluster, 1) == written
         await until(lambda: not again.logs.wanted_dirs and not again.logs.futures)
@@ -450,8 +449,7 @@ async def test_copy_is_as_durable_as_the_log_whose_place_it_takes(cluster: DataC
     await broker.logs.flush(("t", 0))
     await die_when_swapped(cluster, broker)
     cluster.disk(1).crash(EverythingIsLost())
-    again = await cluster.start(1, log_dirs=DIRS)
-    await until(lambda: again.table.find("t", 0) is not None)
+    again = await cluster.reopen(1, log_dirs=DIRS)
     assert again.logs.logs["t", 0].log_dir == "/e1"
     assert await read_all(cluster, 1) == values(12)
 
@@ -522,8 +520,7 @@ async def test_a_log_is_not_replaced_while_appends_wait_for_its_flush(cluster: D
     await until(lambda: not future.lacks_producers)
     log.config = replace(log.config, flush_messages=1)
     append_with_gaps(log, (12,), 0)
-    piece = future.next_piece(1 << 20)
-    assert piece is not None
+    piece = present(future.next_piece(1 << 20))
     future.append(piece, piece.file.pread(piece.position, piece.size_bytes), 0)
     assert future.holds_everything() and promote(future) is None
     await until(lambda: log.recovery_point == 13)
@@ -556,8 +553,7 @@ async def test_a_stored_log_start_outlives_a_crash_after_the_move(cluster: DataC
     assert sorted(directories_of(disk)) == ["/d1/t-0", "/e1/t-0"]
     await broker.stop(clean=False)
     disk.crash(random.Random(1))
-    again = await cluster.start(1, log_dirs=DIRS)
-    await until(lambda: again.table.find("t", 0) is not None)
+    again = await cluster.reopen(1, log_dirs=DIRS)
     assert again.logs.logs["t", 0].log.log_start_offset == 7
 
 
@@ -623,8 +619,7 @@ async def test_the_old_log_stays_if_the_new_directory_fails_before_it_knows_the_
     await until(lambda: not broker.data.moves._slots["/e1"].locked())
     await broker.stop(clean=False)
     disk.crash(random.Random(1))
-    again = await cluster.start(1, log_dirs=DIRS)
-    await until(lambda: again.table.find("t", 0) is not None)
+    again = await cluster.reopen(1, log_dirs=DIRS)
     log = again.logs.logs["t", 0].log
     assert (log.log_start_offset, log.log_end_offset) == (2, 12)
 
@@ -666,8 +661,7 @@ async def test_producer_whose_batches_are_deleted_is_known_after_a_power_loss_ri
     broker.logs.producers.write_soon = lambda: None  # type: ignore[method-assign]
     await die_when_swapped(cluster, broker)
     disk.crash(random.Random(seed))
-    again = await cluster.start(1, log_dirs=DIRS)
-    await until(lambda: again.table.find("t", 0) is not None)
+    again = await cluster.reopen(1, log_dirs=DIRS)
     moved = again.logs.logs["t", 0]
     assert moved.log_dir == "/e1" and moved.log.segment_base_offsets[0] == 13
     end_offset = cluster.partition(1).log.log_end_offset

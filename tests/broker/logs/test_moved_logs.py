@@ -98,8 +98,7 @@ async def test_moved_log_knows_its_epochs_and_how_far_it_is_committed_and_durabl
     assert after["logendoffset"] == before["logendoffset"] == [(("t", "0"), 19)]
     assert after["size"] == before["size"] == [(("t", "0"), log.size_bytes)]
     await broker.stop(clean=False)
-    again = await cluster.start(1, log_dirs=DIRS)
-    await until(lambda: again.table.find("t", 0))
+    again = await cluster.reopen(1, log_dirs=DIRS)
     opened = again.logs.logs["t", 0]
     assert opened.high_watermark == 19 and opened.log.recovery_report.scanned_batches == 0
     assert opened.log.epoch_cache.entries == epochs

@@ -10,6 +10,13 @@ from pykraft.metadata_log.pb import controller_pb2 as pb
 from tests.broker.lifecycle_world import World
 
 
+async def shut_down(world: World, timeout_ms: int) -> int:
+    """How long it took."""
+    began_ms = world.clock.monotonic_ms()
+    await world.driver.shut_down(timeout_ms)
+    return world.clock.monotonic_ms() - began_ms
+
+
 async def test_controlled_shutdown_ends_when_the_controller_allows_it(world: World) -> None:
     running = await world.start()
     leads_until_ms = world.clock.monotonic_ms() + 300
@@ -19,9 +26,7 @@ async def test_controlled_shutdown_ends_when_the_controller_allows_it(world: Wor
         return pb.BrokerHeartbeatResponse(is_caught_up=True, is_fenced=done, should_shut_down=done)
 
     world.beat = beat
-    began_ms = world.clock.monotonic_ms()
-    await world.driver.shut_down(15_000)
-    assert 300 <= world.clock.monotonic_ms() - began_ms < 500
+    assert 300 <= await shut_down(world, 15_000) < 500
     assert world.lifecycle.state is BrokerState.SHUTTING_DOWN and world.lifecycle.is_fenced
     await running
 
@@ -35,18 +40,14 @@ async def test_broker_that_never_served_also_leaves_in_order(world: World) -> No
         return pb.BrokerHeartbeatResponse(is_fenced=True, should_shut_down=request.want_shut_down)
 
     world.beat = beat
-    began_ms = world.clock.monotonic_ms()
-    await world.driver.shut_down(2000)
-    assert world.clock.monotonic_ms() - began_ms < 100
+    assert await shut_down(world, 2000) < 100
     await running
 
 
 async def test_broker_whose_id_was_taken_has_nothing_to_hand_over(world: World) -> None:
     running = await world.start()
     world.beat = lambda request: pb.BrokerHeartbeatResponse(error_code=ErrorCode.STALE_BROKER_EPOCH)
-    began_ms = world.clock.monotonic_ms()
-    await world.driver.shut_down(15_000)
-    assert world.clock.monotonic_ms() - began_ms < 100
+    assert await shut_down(world, 15_000) < 100
     await running
     assert not world.lifecycle.is_registered and len(world.controllers.of("RegisterBroker")) == 1
 
@@ -54,25 +55,19 @@ async def test_broker_whose_id_was_taken_has_nothing_to_hand_over(world: World) 
 async def test_controlled_shutdown_without_a_controller_takes_no_longer_than_allowed(world: World) -> None:
     await world.start()
     world.controllers.leader = None
-    began_ms = world.clock.monotonic_ms()
-    await world.driver.shut_down(2_000)
-    assert world.clock.monotonic_ms() - began_ms <= 2_001
+    assert await shut_down(world, 2_000) <= 2_001
 
 
 async def test_last_broker_without_a_quorum_does_not_wait_for_the_whole_timeout(world: World) -> None:
     await world.start()
     world.controllers.leader = None
-    began_ms = world.clock.monotonic_ms()
-    await world.driver.shut_down(15_000)
-    assert world.clock.monotonic_ms() - began_ms <= 5_001
+    assert await shut_down(world, 15_000) <= 5_001
 
 
 async def test_controlled_shutdown_goes_on_while_a_controller_answers(world: World) -> None:
     await world.start()
     world.beat = lambda request: pb.BrokerHeartbeatResponse(is_caught_up=True)
-    began_ms = world.clock.monotonic_ms()
-    await world.driver.shut_down(15_000)
-    assert 15_000 <= world.clock.monotonic_ms() - began_ms <= 15_001
+    assert 15_000 <= await shut_down(world, 15_000) <= 15_001
 
 
 async def test_while_another_broker_leaves_reports_come_often(world: World) -> None:

@@ -25,6 +25,7 @@ from pykraft.runtime.tasks import TaskSupervisor
 from pykraft.transaction_coordinator.ports import MarkersRefusedError
 from pykraft.transaction_coordinator.transaction import Transaction, TransactionState, TransactionVersion
 from tests.group_coordinator.tools import make_image
+from tests.narrowing import present
 from tests.unexpected import unexpected
 
 HERE, PEER = 1, 2
@@ -66,8 +67,7 @@ class Place:
 
     def lead(self, leaders: Sequence[int | None]) -> None:
         """Partition by partition, which broker leads; None: none does."""
-        topic = self.image.topic("t")
-        assert topic is not None
+        topic = present(self.image.topic("t"))
         partitions = tuple(
             replace(one, leader=-1 if leader is None else leader)
             for one, leader in zip(topic.partitions, leaders, strict=True)

@@ -27,6 +27,7 @@ from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.runtime.tasks import TaskSupervisor
 from tests.asynchronous import in_loop
 from tests.group_coordinator.tools import make_image
+from tests.narrowing import present
 from tests.unexpected import unexpected
 
 HERE, PEER = 1, 2
@@ -50,8 +51,7 @@ class Asking:
         self.lead([HERE, HERE])
 
     def lead(self, leaders: Sequence[int]) -> None:
-        topic = self.image.topic(TRANSACTION_STATE_TOPIC)
-        assert topic is not None
+        topic = present(self.image.topic(TRANSACTION_STATE_TOPIC))
         partitions = tuple(
             replace(one, leader=leader) for one, leader in zip(topic.partitions, leaders, strict=True)
         )

@@ -10,6 +10,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import records as record_messages
 from tests.broker.data_cluster import DataCluster, make_batch, values_in
 from tests.broker.fetch_world import FOLLOWER, LEADER, OTHER, FetchWorld, connect
+from tests.narrowing import present
 from tests.waits import until
 
 
@@ -38,8 +39,7 @@ def ask(
     partition = record_messages.FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=1000)
     topics = [record_messages.FetchTopic(topic="a", partitions=[partition])]
     request = record_messages.FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, topics=topics, rack_id=rack)
-    response = world.send(request, version, connect(1)).response
-    assert response is not None
+    response = present(world.send(request, version, connect(1)).response)
     return response.responses[0].partitions[0]
 
 
@@ -54,8 +54,7 @@ def replicated() -> FetchWorld:
 
 
 def progress(world: FetchWorld) -> Any:
-    partition = world.find("a")
-    assert partition is not None
+    partition = present(world.find("a"))
     return partition.followers[FOLLOWER]
 
 
@@ -125,6 +124,5 @@ async def test_followers_hear_of_the_high_watermark_at_once(cluster: DataCluster
         assert (await producer.produce(make_batch(b"%d" % number))).error_code == 0
         for consumer in consumers.values():
             async with asyncio.timeout(15):
-                response = await consumer.receive()
-            records = response.responses[0].partitions[0].records
+                records = (await consumer.fetched()).records
             assert values_in(records) == [b"%d" % number]

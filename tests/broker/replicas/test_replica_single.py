@@ -10,12 +10,13 @@ import uvloop
 
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.enums import ConfigResourceType
-from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import records
 from pykraft.kafka_protocol.records import read_header
 from pykraft.metadata_log.features import ELIGIBLE_LEADER_REPLICAS_VERSION
 from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.runtime.disk import Disk
+from tests.broker.answers import refused
 from tests.broker.data_cluster import DataCluster, make_batch, running_cluster, values_in
 from tests.narrowing import present
 from tests.waits import until
@@ -83,8 +84,7 @@ async def test_real_files_are_sent_in_every_way(
             client.send_fetch(0, max_bytes=50_000_000)
         await until(lambda: cluster.brokers[1].received[ApiKey.FETCH] == 3)
         for _ in range(3):
-            response = await client.receive()
-            assert values_in(response.responses[0].partitions[0].records) == values
+            assert values_in((await client.fetched()).records) == values
 
 
 async def test_fetch_waits_for_data_and_for_min_bytes(cluster: DataCluster) -> None:
@@ -92,18 +92,15 @@ async def test_fetch_waits_for_data_and_for_min_bytes(cluster: DataCluster) -> N
     producer, consumer = await cluster.client(1), await cluster.client(1)
     consumer.send_fetch(0, max_wait_ms=500)
     await until(lambda: cluster.partition(1).consumer_waiters)
-    response = await consumer.receive()
-    assert not response.responses[0].partitions[0].records
+    assert not (await consumer.fetched()).records
     consumer.send_fetch(0, max_wait_ms=10_000)
     await until(lambda: cluster.partition(1).consumer_waiters)
     await producer.produce(make_batch(b"x"))
-    response = await consumer.receive()
-    assert values_in(response.responses[0].partitions[0].records) == [b"x"]
+    assert values_in((await consumer.fetched()).records) == [b"x"]
     consumer.send_fetch(1, max_wait_ms=10_000, min_bytes=250)
     for _ in range(4):
         await producer.produce(make_batch(b"y"))
-    response = await consumer.receive()
-    assert len(values_in(response.responses[0].partitions[0].records)) == 4
+    assert len(values_in((await consumer.fetched()).records)) == 4
     assert not cluster.partition(1).consumer_waiters
     consumer.send_fetch(5, max_wait_ms=600_000)
     await until(lambda: cluster.partition(1).consumer_waiters)
@@ -274,6 +271,5 @@ async def test_replica_of_a_deleted_topic_no_longer_leads(cluster: DataCluster) 
     await cluster.create(1)
     partition = cluster.partition(1)
     cluster.controller.delete_topic("t")
-    with pytest.raises(KafkaError) as refusal:
+    with refused(ErrorCode.NOT_LEADER_OR_FOLLOWER):
         partition.require_leader()
-    assert refusal.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER

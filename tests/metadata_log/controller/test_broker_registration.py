@@ -1,9 +1,8 @@
-from contextlib import AbstractContextManager
 from typing import Any
 
 import pytest
 
-from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.cluster import UnregisterBrokerRequest
 from pykraft.metadata_log.controller import cluster_control
@@ -11,13 +10,10 @@ from pykraft.metadata_log.controller.calls.requests import RegisterControllerReq
 from pykraft.metadata_log.features import SUPPORTED_RANGES
 from pykraft.metadata_log.incarnations import MOST_SECRETS, incarnation_id_of
 from pykraft.metadata_log.records import Endpoint, FeatureRange
+from tests.broker.answers import refused
 from tests.metadata_log.harness import ControllerHarness, RegistrationFields
 
 CLUSTER_ID = "test-cluster"
-
-
-def refused(code: ErrorCode) -> AbstractContextManager[object]:
-    return pytest.raises(KafkaError, check=lambda error: error.code is code)
 
 
 def test_new_broker_is_fenced_and_its_epoch_is_the_offset_of_its_record(

@@ -14,6 +14,7 @@ from pykraft.kafka_protocol.record_codec import decode_batch
 from pykraft.kafka_protocol.records import iter_headers
 from tests.broker.at_once import now
 from tests.broker.transactional_world import KEY, World
+from tests.narrowing import present
 
 
 class Batch(NamedTuple):
@@ -101,8 +102,8 @@ class DeletingWorld(World):
                 self.check_read(self.rng.randrange(start, stable), fates)
 
     def check_read(self, offset: int, fates: Fates) -> None:
-        piece = self.partition.read_stable(offset, self.rng.choice((1, 400, 9999)), at_least_one=True)
-        assert piece is not None
+        max_bytes = self.rng.choice((1, 400, 9999))
+        piece = present(self.partition.read_stable(offset, max_bytes, at_least_one=True))
         data = memoryview(piece.file.pread(piece.position, piece.size_bytes))
         headers = list(iter_headers(data))
         aborted = [(one.producer_id, one.first_offset) for one in self.partition.aborted_in(piece, offset)]

@@ -21,8 +21,10 @@ from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_head
 from pykraft.log_store.producer_snapshot import encode_snapshot, list_snapshots, pack_entries, snapshot_path
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
+from tests.broker.answers import refused
 from tests.broker.at_once import AtOnce, Logs, Producers, now
 from tests.broker.crash import abandon
+from tests.narrowing import present
 from tests.unexpected import unexpected
 
 CONFIG = replace(build_log_config({}, {}), segment_bytes=1000, index_interval_bytes=100)
@@ -280,9 +282,8 @@ def test_truncation_that_loses_a_producer_is_followed_by_a_rebuild_in_slices(
     log.truncate_to(end)
     assert not owner.state.truncate_to(end)
     owner.state.fall_behind()
-    with pytest.raises(KafkaError) as refused:
+    with refused(ErrorCode.NOT_LEADER_OR_FOLLOWER):
         owner.state.check(read_header(encode_batch([RecordInput(None, b"v", (), 0)], producer_id=1)))
-    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     now(owner.logs.producers.rebuild(KEY, HIGH_WATERMARK))
     assert len(replayed) == end
     assert isinstance(owner.logs.producers, Producers)
@@ -467,8 +468,7 @@ def test_snapshot_that_was_due_before_a_truncation_is_not_written_after_it(
     while owner.opened.log.log_end_offset <= offset:
         owner.append(8, 2)
     owner.kill()
-    entry = owner.state.entry(7)
-    assert entry is not None
+    entry = present(owner.state.entry(7))
     assert entry.batches[-1].next_offset == 3, "a truncated batch is no duplicate when it is sent again"
 
 
@@ -579,8 +579,7 @@ def test_segments_stay_while_producers_are_read_again(owner: Owner) -> None:
     owner.append(7, records=3)
     while len(log.segment_base_offsets) < 4:
         owner.append(8)
-    snapshots = owner.opened.snapshots
-    assert snapshots is not None
+    snapshots = present(owner.opened.snapshots)
     snapshots.remove_above(0)
     owner.state.fall_behind()
     owner.retire(log.log_end_offset)
@@ -616,8 +615,7 @@ def test_truncation_to_the_beginning_leaves_no_snapshot(owner: Owner) -> None:
     while len(owner.opened.log.segment_base_offsets) < 3:
         owner.append(8)
     assert list_snapshots(owner.disk, DIRECTORY)[0] == 0
-    snapshots = owner.opened.snapshots
-    assert snapshots is not None
+    snapshots = present(owner.opened.snapshots)
     snapshots.remove_above(1)
     assert list_snapshots(owner.disk, DIRECTORY) == [0]
     snapshots.remove_above(0)

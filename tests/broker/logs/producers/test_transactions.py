@@ -1,7 +1,6 @@
 """Transactions in one partition: what may be appended, what readers may see, and what survives."""
 
 import struct
-from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import pytest
@@ -10,7 +9,7 @@ from pykraft.broker.logs.future_log import FutureLog
 from pykraft.broker.logs.producers.open_transactions import Transactions
 from pykraft.broker.logs.producers.verification import UNVERIFIED
 from pykraft.broker.replicas.partition.partition import Partition
-from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker, build_marker, read_marker
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
@@ -21,9 +20,11 @@ from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log.log import Log
 from pykraft.log_store.producer_snapshot import decode_snapshot, list_snapshots, snapshot_path
 from pykraft.log_store.segment.reading import BadIndexError
+from tests.broker.answers import refused
 from tests.broker.at_once import now
-from tests.broker.partitions import Events, acknowledge, make, state
+from tests.broker.partitions import Events, acknowledge, make, replica, state
 from tests.broker.transactional_world import KEY, World, check_replica, see
+from tests.narrowing import present
 
 ALONE = state(1, isr=(1,))
 TV0, TV2 = 0, 2
@@ -31,9 +32,7 @@ TV0, TV2 = 0, 2
 
 @pytest.fixture
 def leader() -> Partition:
-    partition = make(high_watermark=0)
-    partition.apply(ALONE, 0)
-    return partition
+    return replica(ALONE, high_watermark=0)
 
 
 def data(
@@ -77,10 +76,6 @@ def end(
     return info.base_offset
 
 
-def refused(code: ErrorCode) -> AbstractContextManager[object]:
-    return pytest.raises(KafkaError, check=lambda error: error.code is code)
-
-
 # -- what readers may see --------------------------------------------------------------------------------
 
 
@@ -98,8 +93,7 @@ def test_open_transactions_hold_back_the_last_stable_offset(leader: Partition) -
 
 
 def test_transaction_counts_as_open_until_its_marker_is_committed() -> None:
-    leader = make()
-    leader.apply(state(1, isr=(1, 2)), 0)
+    leader = replica(state(1, isr=(1, 2)))
     send(leader, 2, 0)
     acknowledge(leader, 1, 2)
     assert (leader.high_watermark, leader.last_stable_offset) == (1, 0)
@@ -141,8 +135,7 @@ def test_readers_are_told_of_what_was_aborted_and_of_nothing_after_it(leader: Pa
     assert piece is not None and piece.base_offset == 4
     (first, *_) = leader.aborted_in(piece, 4)
     assert first == AbortedTransaction(1, 3, 5, 6)
-    everything = leader.read_stable(0, 10**6, at_least_one=True)
-    assert everything is not None
+    everything = present(leader.read_stable(0, 10**6, at_least_one=True))
     assert [one.first_offset for one in leader.aborted_in(everything, 0)] == [3, 9, 15]
 
 
@@ -154,8 +147,7 @@ def test_reader_of_a_small_piece_is_told_of_few_transactions_behind_it(leader: P
         end(leader, 1, ABORT)
     bases = list(range(0, 80, 2))
     for offset in range(78):
-        piece = leader.read_stable(offset, 60, at_least_one=True)
-        assert piece is not None
+        piece = present(leader.read_stable(offset, 60, at_least_one=True))
         told = [one.first_offset for one in leader.aborted_in(piece, offset)]
         needed = [first for first in bases if first + 1 >= offset and first <= offset]
         assert told[: len(needed)] == needed and told == bases[offset // 2 :][: len(told)]
@@ -167,8 +159,7 @@ def test_reader_of_the_end_of_a_segment_is_told_of_no_transaction_of_the_next(le
         send(leader, 1, leader.log.log_end_offset // 2)
         end(leader, 1, ABORT)
     second = leader.log.segment_base_offsets[1]
-    piece = leader.read_stable(second - 1, 10**6, at_least_one=True)
-    assert piece is not None
+    piece = present(leader.read_stable(second - 1, 10**6, at_least_one=True))
     assert [one.first_offset for one in leader.aborted_in(piece, second - 1)] == [(second - 1) // 2 * 2]
 
 
@@ -195,10 +186,8 @@ def test_follower_has_the_same_state_and_its_own_last_stable_offset(leader: Part
     send(leader, 2, 0)
     send(leader, 3, 0)
     end(leader, 2, ABORT, coordinator_epoch=5)
-    follower = make(node_id=2)
-    follower.apply(ALONE, 0)
-    piece = leader.read_replica(0, 10**6, at_least_one=True)
-    assert piece is not None
+    follower = replica(ALONE, node_id=2)
+    piece = present(leader.read_replica(0, 10**6, at_least_one=True))
     follower.append_as_follower(memoryview(piece.file.pread(piece.position, piece.size_bytes)), 0)
     follower.follow(2, 0)
     assert (follower.high_watermark, follower.last_stable_offset) == (2, 0)
@@ -302,8 +291,7 @@ def test_epoch_of_a_marker_begins_at_sequence_zero(leader: Partition) -> None:
 
 
 def test_marker_waits_for_enough_replicas() -> None:
-    leader = make(min_isr=2)
-    leader.apply(ALONE, 0)
+    leader = replica(ALONE, min_isr=2)
     with refused(ErrorCode.NOT_ENOUGH_REPLICAS):
         end(leader, 2, COMMIT)
     assert leader.log.log_end_offset == 0
@@ -459,8 +447,7 @@ def test_what_is_aborted_while_producers_are_read_again_survives_a_kill() -> Non
     end(source, 2, ABORT)
     send(source, 2, 1)
     end(source, 2, ABORT)
-    piece = source.read_replica(0, 10**6, at_least_one=True)
-    assert piece is not None
+    piece = present(source.read_replica(0, 10**6, at_least_one=True))
     data = piece.file.pread(piece.position, piece.size_bytes)
     world.apply(2)
     follower = world.partition
@@ -522,8 +509,7 @@ def test_damaged_index_is_built_again_from_the_log(content: bytes) -> None:
     world.disk.write_atomic(path, content)
     world.start()
     world.log.on_bad_index = None  # built at once
-    piece = world.partition.read_stable(0, 10**6, at_least_one=True)
-    assert piece is not None
+    piece = present(world.partition.read_stable(0, 10**6, at_least_one=True))
     world.partition.aborted_in(piece, 0)
     check_replica(world.partition, world.rng)
     assert world.disk.read(path) == good
@@ -539,15 +525,13 @@ def test_missing_index_is_found_by_the_scrub() -> None:
     doubted: list[BadIndexError] = []
     world.log.on_bad_index = doubted.append
     for base_offset in world.log.segment_base_offsets:
-        scrub = world.log.scrub_segment(base_offset)
-        assert scrub is not None
+        scrub = present(world.log.scrub_segment(base_offset))
         while not scrub.is_done:
             scrub.step()
         if scrub.has_bad_transactions:
             world.log.doubt_indexes(base_offset, transactions=True)
     (error,) = doubted
-    build = world.log.prepare_index_build(error.segment)
-    assert build is not None
+    build = present(world.log.prepare_index_build(error.segment))
     build.run()
     assert world.log.complete_index_build(build)
     assert world.disk.read(path) == good
@@ -560,8 +544,7 @@ def test_what_is_aborted_while_an_index_is_built_again_is_kept(leader: Partition
     (segment, *_) = leader.log._segments
     good = list(leader.log.iter_aborted())
     segment.aborted.is_bad = True
-    build = leader.log.prepare_index_build(segment)
-    assert build is not None
+    build = present(leader.log.prepare_index_build(segment))
     send(leader, 2, 4)
     end(leader, 2, ABORT)
     build.run()

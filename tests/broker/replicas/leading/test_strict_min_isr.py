@@ -11,13 +11,18 @@ from pykraft.log_store.interface import LogConfig
 from pykraft.log_store.log.log import Log
 from pykraft.metadata_log.image import PartitionRegistration
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
+from tests.broker.answers import refused
 from tests.broker.partitions import Events, Waiter
+from tests.narrowing import present
 
 
-def make(node_id: int, *, min_isr: int = 2, strict: bool = True) -> Partition:
+def replica(
+    registration: PartitionRegistration, node_id: int = 1, *, min_isr: int = 2, strict: bool = True
+) -> Partition:
     log = Log.open(MemoryDisk(), "t-0", LogConfig(segment_bytes=2000), now_ms=0)
     partition = Partition("t", Uuid(b"i" * 16), 0, node_id, log, Events())
     partition.set_min_isr(min_isr, strict=strict)
+    partition.apply(registration, 0)
     return partition
 
 
@@ -33,8 +38,7 @@ def append(partition: Partition, *, all_acks: bool = False) -> int:
 
 
 def test_below_the_minimum_nothing_is_committed_until_enough_are_in_sync_again() -> None:
-    leader = make(1)
-    leader.apply(state(1, 0, 0, (1,)), 0)
+    leader = replica(state(1, 0, 0, (1,)))
     waiter = Waiter()
     end = append(leader)
     leader.committed_waiters.add(end, waiter)
@@ -46,15 +50,13 @@ def test_below_the_minimum_nothing_is_committed_until_enough_are_in_sync_again()
 
 
 def test_without_the_feature_a_single_replica_commits() -> None:
-    leader = make(1, strict=False)
-    leader.apply(state(1, 0, 0, (1,)), 0)
+    leader = replica(state(1, 0, 0, (1,)), strict=False)
     end = append(leader)
     assert leader.high_watermark == end
 
 
 def test_the_minimum_is_never_more_than_there_are_replicas() -> None:
-    leader = make(1, min_isr=3)
-    leader.apply(PartitionRegistration((1, 2), (1, 2), 1, 0, 0), 0)
+    leader = replica(PartitionRegistration((1, 2), (1, 2), 1, 0, 0), min_isr=3)
     end = append(leader)
     leader.handle_follower_fetch(2, end, 7, 0, 0)
     assert leader.high_watermark == end
@@ -62,8 +64,7 @@ def test_the_minimum_is_never_more_than_there_are_replicas() -> None:
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_acks_all_requires_no_more_than_the_number_of_replicas(strict: bool) -> None:
-    leader = make(1, min_isr=3, strict=strict)
-    leader.apply(PartitionRegistration((1, 2), (1, 2), 1, 0, 0), 0)
+    leader = replica(PartitionRegistration((1, 2), (1, 2), 1, 0, 0), min_isr=3, strict=strict)
     waiter = Waiter()
     end = append(leader, all_acks=True)
     leader.committed_waiters.add(end, waiter)
@@ -77,21 +78,18 @@ def test_acks_all_requires_no_more_than_the_number_of_replicas(strict: bool) -> 
 
 @pytest.mark.parametrize("strict", [False, True])
 def test_a_partition_that_is_being_moved_has_more_replicas_and_requires_more(strict: bool) -> None:
-    leader = make(1, min_isr=2, strict=strict)
-    leader.apply(PartitionRegistration((1,), (1,), 1, 0, 0), 0)
+    leader = replica(PartitionRegistration((1,), (1,), 1, 0, 0), min_isr=2, strict=strict)
     append(leader, all_acks=True)
     leader.apply(PartitionRegistration((1, 2), (1,), 1, 0, 1, adding=(2,)), 0)
-    with pytest.raises(KafkaError) as refusal:
+    with refused(ErrorCode.NOT_ENOUGH_REPLICAS):
         append(leader, all_acks=True)
-    assert refusal.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     leader.apply(PartitionRegistration((2, 1), (1, 2), 1, 0, 2), 0)
     append(leader, all_acks=True)
 
 
 def test_nothing_is_committed_past_an_eligible_replica_whatever_minimum_the_leader_assumes() -> None:
     # The controller knows of a larger minimum; this leader does not yet.
-    leader = make(1, min_isr=1)
-    leader.apply(state(1, 0, 0, (1, 2)), 0)
+    leader = replica(state(1, 0, 0, (1, 2)), min_isr=1)
     leader.apply(state(1, 0, 1, (1,), elr=(2,)), 0)
     append(leader)
     assert leader.high_watermark == 0
@@ -100,23 +98,20 @@ def test_nothing_is_committed_past_an_eligible_replica_whatever_minimum_the_lead
 
 
 def test_the_answer_to_a_proposal_names_eligible_replicas() -> None:
-    leader = make(1, min_isr=1)
-    leader.apply(state(1, 0, 0, (1, 2)), 0)
+    leader = replica(state(1, 0, 0, (1, 2)), min_isr=1)
     end = append(leader)
     proposal = leader.next_proposal(1000, 500, lambda replica, epoch: True)
     assert proposal is not None and proposal.new_isr == (1,)
     leader.handle_isr_accepted(proposal, (1,), 1, (2,))
     assert leader.high_watermark == 0
     leader.handle_follower_fetch(2, end, 7, 1000, 0)
-    again = leader.next_proposal(1001, 500, lambda replica, epoch: True)
-    assert again is not None
+    again = present(leader.next_proposal(1001, 500, lambda replica, epoch: True))
     leader.handle_isr_accepted(again, (1, 2), 2, ())
     assert leader.high_watermark == end
 
 
 def test_a_smaller_minimum_commits_what_waited() -> None:
-    leader = make(1)
-    leader.apply(state(1, 0, 0, (1,)), 0)
+    leader = replica(state(1, 0, 0, (1,)))
     end = append(leader)
     assert leader.high_watermark == 0
     leader.set_min_isr(1, strict=True)
@@ -124,9 +119,7 @@ def test_a_smaller_minimum_commits_what_waited() -> None:
 
 
 def test_after_an_unclean_election_the_old_leader_truncates_its_log_to_the_new_ones() -> None:
-    old, new = make(1, strict=False), make(2, strict=False)
-    for replica in (old, new):
-        replica.apply(state(1, 0, 0, (1,)), 0)
+    old, new = (replica(state(1, 0, 0, (1,)), node_id, strict=False) for node_id in (1, 2))
     for _ in range(5):
         append(old)
     assert old.high_watermark == 5
@@ -134,10 +127,8 @@ def test_after_an_unclean_election_the_old_leader_truncates_its_log_to_the_new_o
     new.apply(unclean, 0)
     assert append(new) == 1
     old.apply(unclean, 0)
-    end = new.check_follower(1, old.log.log_end_offset, old.log.latest_epoch)
-    assert end is not None
+    end = present(new.check_follower(1, old.log.log_end_offset, old.log.latest_epoch))
     old.truncate_to_divergence(end.epoch, end.end_offset)
     assert (old.log.log_end_offset, old.high_watermark) == (0, 0)
-    with pytest.raises(KafkaError) as refused:
+    with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
         new.handle_follower_fetch(1, 5, 7, 0, 0)
-    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE

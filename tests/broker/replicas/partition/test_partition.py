@@ -20,13 +20,23 @@ from pykraft.log_store.interface import CorruptLogError, TimestampOffset
 from pykraft.log_store.log.log import Log
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.batch_fields import ProducerFields
+from tests.broker.answers import refused
 from tests.broker.at_once import now
-from tests.broker.partitions import Events, Waiter, acknowledge, always, append, batch, make, state, stored
+from tests.broker.partitions import (
+    Events,
+    Waiter,
+    acknowledge,
+    always,
+    append,
+    batch,
+    replica,
+    state,
+    stored,
+)
 
 
 def test_high_watermark_is_the_smallest_end_over_the_isr() -> None:
-    partition = make()
-    partition.apply(state(1), 0)
+    partition = replica(state(1))
     for _ in range(3):
         append(partition)
     waiter = Waiter()
@@ -40,20 +50,17 @@ def test_high_watermark_is_the_smallest_end_over_the_isr() -> None:
 
 
 def test_late_fetch_of_a_previous_incarnation_acknowledges_nothing() -> None:
-    partition = make()
-    partition.apply(state(1), 0)
+    partition = replica(state(1))
     append(partition)
     acknowledge(partition, 0, 2, 3, epoch=8)
-    with pytest.raises(KafkaError) as refused:
+    with refused(ErrorCode.NOT_LEADER_OR_FOLLOWER):
         acknowledge(partition, 1, 2, epoch=7)
-    assert refused.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
     acknowledge(partition, 1, 3, epoch=8)
     assert partition.high_watermark == 0
 
 
 def test_diverging_follower_gets_the_diverging_epoch_and_acknowledges_nothing() -> None:
-    partition = make()
-    partition.apply(state(1, epoch=2), 0)
+    partition = replica(state(1, epoch=2))
     append(partition)
     end = partition.check_follower(2, 5, 1)
     assert end is not None and (end.epoch, end.end_offset) == (1, 0)
@@ -73,15 +80,11 @@ def found(partition: Partition, timestamp: int) -> FoundOffset:
 
 
 def test_new_leader_does_not_show_an_end_that_may_move_back() -> None:
-    partition = make()
-    partition.apply(state(2), 0)
-    data = batch()
-    assign_offset(data, 0, 0, 0)
-    partition.append_as_follower(data, 0)
+    partition = replica(state(2))
+    partition.append_as_follower(memoryview(stored(0, 0)), 0)
     partition.apply(state(1, epoch=1, version=1), 0)
-    with pytest.raises(KafkaError) as refused:
+    with refused(ErrorCode.OFFSET_NOT_AVAILABLE):
         found(partition, LATEST)
-    assert refused.value.code is ErrorCode.OFFSET_NOT_AVAILABLE
     assert found(partition, EARLIEST).offset == 0
     acknowledge(partition, 1, 2, 3)
     assert found(partition, LATEST).offset == 1
@@ -91,8 +94,7 @@ def test_new_leader_does_not_show_an_end_that_may_move_back() -> None:
 
 
 def test_uncommitted_records_are_found_by_no_consumer() -> None:
-    partition = make()
-    partition.apply(state(1), 0)
+    partition = replica(state(1))
     append(partition)
     assert found(partition, 0).offset == -1
     assert partition.read_committed(0, 1000, at_least_one=True) is None
@@ -100,8 +102,7 @@ def test_uncommitted_records_are_found_by_no_consumer() -> None:
 
 
 def test_duplicate_of_an_uncommitted_batch_waits_like_the_original() -> None:
-    partition = make()
-    partition.apply(state(1), 0)
+    partition = replica(state(1))
     ids: ProducerFields = {"producer_id": 4, "producer_epoch": 0}
     append(partition, base_sequence=0, **ids)
     append(partition, base_sequence=1, **ids)
@@ -115,21 +116,18 @@ def test_duplicate_of_an_uncommitted_batch_waits_like_the_original() -> None:
 
 
 def test_proposed_member_does_not_count_for_the_minimum() -> None:
-    partition = make(min_isr=2)
-    partition.apply(state(1, isr=(1,)), 0)
+    partition = replica(state(1, isr=(1,)), min_isr=2)
     acknowledge(partition, 0, 2)
     proposal = partition.next_proposal(0, 500, always)
     assert proposal is not None and proposal.new_isr == (1, 2)
-    with pytest.raises(KafkaError) as refused:
+    with refused(ErrorCode.NOT_ENOUGH_REPLICAS):
         append(partition)
-    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     partition.handle_isr_accepted(proposal, (1, 2), 1)
     append(partition)
 
 
 def test_follower_refuses_a_batch_that_overlaps_its_end() -> None:
-    partition = make(2)
-    partition.apply(state(1), 0)
+    partition = replica(state(1), 2)
     data = bytearray(bytes(batch(b"a")) + bytes(batch(b"b")))
     assign_offset(data, 0, 0, 0)
     assign_offset(data, len(data) // 2, 1, 0)
@@ -141,8 +139,7 @@ def test_follower_refuses_a_batch_that_overlaps_its_end() -> None:
 
 
 def test_losing_leadership_refuses_waiting_requests() -> None:
-    partition = make()
-    partition.apply(state(1), 0)
+    partition = replica(state(1))
     append(partition)
     waiter = Waiter()
     partition.committed_waiters.add(1, waiter)
@@ -153,18 +150,15 @@ def test_losing_leadership_refuses_waiting_requests() -> None:
 
 
 def test_too_few_in_sync_refuses_all_acks_only() -> None:
-    partition = make(min_isr=2)
-    partition.apply(state(1, isr=(1,)), 0)
-    with pytest.raises(KafkaError) as refused:
+    partition = replica(state(1, isr=(1,)), min_isr=2)
+    with refused(ErrorCode.NOT_ENOUGH_REPLICAS):
         append(partition)
-    assert refused.value.code is ErrorCode.NOT_ENOUGH_REPLICAS
     assert append(partition, all_acks=False).base_offset == 0
 
 
 def test_failed_write_to_disk_is_not_swallowed() -> None:
     disk = MemoryDisk()
-    partition = make(disk=disk)
-    partition.apply(state(1), 0)
+    partition = replica(state(1), disk=disk)
     disk.inject("append", errno.ENOSPC, path_part=".log")
     with pytest.raises(OSError):
         append(partition)
@@ -176,11 +170,8 @@ def test_log_with_a_later_leader_epoch_than_the_controllers_is_damaged(
 ) -> None:
     failed: list[tuple[object, ...]] = []
     monkeypatch.setattr(Events, "storage_failed", lambda _, *reported: failed.append(reported))
-    partition = make()
-    partition.apply(state(2, epoch=9), 0)
-    data = batch()
-    assign_offset(data, 0, 0, 9)
-    partition.append_as_follower(data, 0)
+    partition = replica(state(2, epoch=9))
+    partition.append_as_follower(memoryview(stored(0, 9)), 0)
     again = Partition("t", Uuid(b"i" * 16), 0, 1, partition.log, Events())
     again.apply(state(leader, epoch=3), 0)
     assert again.leader_id is None
@@ -189,8 +180,7 @@ def test_log_with_a_later_leader_epoch_than_the_controllers_is_damaged(
 
 
 def test_batch_that_is_committed_by_too_few_is_not_acknowledged() -> None:
-    partition = make(min_isr=2)
-    partition.apply(state(1), 0)
+    partition = replica(state(1), min_isr=2)
     waiter = Waiter()
     partition.committed_waiters.add(append(partition).next_offset, waiter)
     partition.apply(state(1, version=1, isr=(1,)), 0)
@@ -198,8 +188,7 @@ def test_batch_that_is_committed_by_too_few_is_not_acknowledged() -> None:
 
 
 def test_retry_of_a_batch_with_old_timestamps_is_a_duplicate_after_a_check_for_expired_producers() -> None:
-    partition = make()
-    partition.apply(state(1, isr=(1,)), 0)
+    partition = replica(state(1, isr=(1,)))
     ids: ProducerFields = {"producer_id": 4, "producer_epoch": 0}
     append(partition, base_sequence=0, **ids)  # its record is of the year 1970
     day_ms = 86_400_000
@@ -212,8 +201,7 @@ def test_retry_of_a_batch_with_old_timestamps_is_a_duplicate_after_a_check_for_e
 
 
 def test_new_leader_knows_where_epochs_end_that_it_has_no_records_of() -> None:
-    partition = make(1)
-    partition.apply(state(2, epoch=1, version=1), 0)
+    partition = replica(state(2, epoch=1, version=1))
     partition.append_as_follower(memoryview(stored(0, 1)), 0)
     partition.apply(state(1, epoch=7, version=2), 0)
     end = partition.check_follower(2, 3, 5)  # led in epoch 5 without any follower knowing
@@ -221,11 +209,9 @@ def test_new_leader_knows_where_epochs_end_that_it_has_no_records_of() -> None:
 
 
 def test_leader_counts_no_offset_beyond_its_own_end() -> None:
-    partition = make()
-    partition.apply(state(1), 0)
-    with pytest.raises(KafkaError) as refused:
+    partition = replica(state(1))
+    with refused(ErrorCode.OFFSET_OUT_OF_RANGE):
         acknowledge(partition, 1, 2)
-    assert refused.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
     acknowledge(partition, 0, 3)
     append(partition)
     acknowledge(partition, 1, 3)
@@ -233,8 +219,7 @@ def test_leader_counts_no_offset_beyond_its_own_end() -> None:
 
 
 def test_leader_elected_again_counts_only_fetches_after_its_election() -> None:
-    partition = make()
-    partition.apply(state(1), 0)
+    partition = replica(state(1))
     for _ in range(3):
         append(partition)
     acknowledge(partition, 3, 2)

@@ -104,7 +104,7 @@ async def test_request_to_a_leader_waits_for_its_log_whatever_it_asks(cluster: D
     produced = [await client.produced() for client in clients[:2]]
     assert [one.error_code for one in produced] == [0, 0]
     assert {one.base_offset for one in produced} == {0, 1}
-    assert (await clients[2].receive()).responses[0].partitions[0].error_code == 0
+    assert (await clients[2].fetched()).error_code == 0
     assert (await clients[3].receive()).topics[0].partitions[0].error_code == 0
     assert (await clients[4].receive()).topics[0].partitions[0].error_code == 0
 
