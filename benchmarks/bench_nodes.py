@@ -6,7 +6,7 @@ processes, so the processor time of the loop's thread between the same ticks is 
 
 It is long because the child and what starts, commands and asks it are the two ends of one protocol.
 
-    python benchmarks/bench_nodes.py PROPERTIES     # a child: commands on stdin, one JSON line each on stdout
+    python benchmarks/bench_nodes.py PROPERTIES SOCKET    # a child: a line each, commands in, JSON out
 """
 
 import asyncio
@@ -16,11 +16,12 @@ import json
 import os
 import random
 import signal
+import socket
 import struct
-import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,12 +36,13 @@ from pykraft.node.broker_node import BrokerNode
 from pykraft.node.config import load_server_config
 from pykraft.node.incarnation import draw_uuid, enter_directories
 from pykraft.node.node import Node
-from pykraft.node.run import make_world
+from pykraft.node.run import make_world, new_loop
 from pykraft.runtime.address import Address
 from pykraft.runtime.clock import SystemClock
 from pykraft.runtime.directory_lock import DirectoryLock
 from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.grpc_rpc import GrpcTransport
+from pykraft.testing.processes import node_process as processes
 from pykraft.testing.processes.formatted import format_node, node_properties, write_properties
 from pykraft.testing.processes.wire_client import decode_answer, frame_of
 
@@ -124,12 +126,11 @@ class Child:
         return self._node.loader.image
 
 
-async def _run_child(path: str) -> None:
+async def _run_child(path: str, number: str) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)
-    reader = asyncio.StreamReader()
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+    reader, writer = await asyncio.open_connection(sock=socket.socket(fileno=int(number)))
     config = load_server_config(Path(path).read_text())
     # As in `pykraft server start`: the locks tell the controller that the previous process is dead.
     locks = [DirectoryLock(directory) for directory in config.all_dirs if os.path.isdir(directory)]
@@ -138,20 +139,21 @@ async def _run_child(path: str) -> None:
     ticker = Ticker(loop)
     await node.start()
     child = Child(node, ticker)
-    print(json.dumps(time.monotonic()), flush=True)
-    listening = loop.create_task(_listen(reader, child, stop))
+    _say(writer, time.monotonic())
+    listening = loop.create_task(_listen(reader, writer, child, stop))
     await stop.wait()
     listening.cancel()
     await node.stop()
 
 
-async def _listen(reader: asyncio.StreamReader, child: Child, stop: asyncio.Event) -> None:
+async def _listen(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, child: Child, stop: asyncio.Event
+) -> None:
     pending: set[asyncio.Task[None]] = set()
 
     async def reply(line: str) -> None:
         number, *words = line.split()
-        answer = await child.answer(words)
-        print(json.dumps([int(number), answer]), flush=True)
+        _say(writer, [int(number), await child.answer(words)])
 
     while line := (await reader.readline()).decode():
         task = asyncio.create_task(reply(line))
@@ -160,18 +162,13 @@ async def _listen(reader: asyncio.StreamReader, child: Child, stop: asyncio.Even
     stop.set()
 
 
+def _say(writer: asyncio.StreamWriter, it: object) -> None:
+    writer.write(json.dumps(it).encode() + b"\n")
+
+
 def _die(error: BaseException) -> None:
     print(f"fatal: {error!r}", file=sys.stderr, flush=True)
     os._exit(1)
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
-    return loop
 
 
 # --- the parent ---
@@ -188,13 +185,14 @@ class NodeSpec:
 
 
 class NodeProcess:
-    """A child process with one node in it."""
+    """A process with one node in it, which answers questions through a socket."""
 
     def __init__(self, spec: NodeSpec) -> None:
         self.spec = spec
-        self._process: asyncio.subprocess.Process | None = None
+        self._process = processes.NodeProcess(spec.node_id, (), spec.properties.with_suffix(".log"))
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._number = 0
+        self._writer: asyncio.StreamWriter | None = None
         self._reading: asyncio.Task[None] | None = None
         self.started_s = 0.0
         self.ready_s = 0.0
@@ -202,46 +200,45 @@ class NodeProcess:
     async def start(self) -> None:
         """Wait until the node serves; :attr:`started_s` and :attr:`ready_s` are monotonic times."""
         self.started_s = time.monotonic()
-        with open(self.spec.properties.with_suffix(".log"), "ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable, __file__, str(self.spec.properties),
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, limit=1 << 24,
-            )  # fmt: skip
-        assert self._process.stdout is not None
-        line = await self._process.stdout.readline()
+        ours, its = socket.socketpair()
+        self._process.command = (sys.executable, __file__, str(self.spec.properties), str(its.fileno()))
+        with its:
+            self._process.start((its.fileno(),))
+        reader, self._writer = await asyncio.open_connection(sock=ours, limit=1 << 24)
+        line = await reader.readline()
         if not line:
-            raise SystemExit(f"node {self.spec.node_id} did not start: see {log.name}")
+            raise SystemExit(f"node {self.spec.node_id} did not start: see {self._process.output_file}")
         self.ready_s = json.loads(line)
-        self._reading = asyncio.create_task(self._read(self._process.stdout))
+        self._reading = asyncio.create_task(self._read(reader))
 
     async def _read(self, output: asyncio.StreamReader) -> None:
-        while line := await output.readline():
-            number, answer = json.loads(line)
-            self._asked.pop(number).set_result(answer)
+        with contextlib.suppress(ConnectionError):
+            while line := await output.readline():
+                number, answer = json.loads(line)
+                self._asked.pop(number).set_result(answer)
         for waiting in self._asked.values():
             if not waiting.done():
                 waiting.set_exception(SystemExit(f"node {self.spec.node_id} is gone"))
 
     async def ask(self, command: str) -> Any:
-        assert self._process is not None and self._process.stdin is not None
+        assert self._writer is not None
         self._number += 1
         answer = self._asked[self._number] = asyncio.get_running_loop().create_future()
-        self._process.stdin.write(f"{self._number} {command}\n".encode())
+        self._writer.write(f"{self._number} {command}\n".encode())
         return await answer
 
     async def kill(self) -> None:
-        await self._end(signal.SIGKILL)
+        await self._end(self._process.kill)
 
     async def stop(self) -> None:
-        await self._end(signal.SIGTERM)
+        await self._end(self._process.stop)
 
-    async def _end(self, number: int) -> None:
-        if self._process is None or self._process.returncode is not None:
-            return
-        self._process.send_signal(number)
-        await self._process.wait()
+    async def _end(self, end: Callable[[], object]) -> None:
+        await asyncio.to_thread(end)
         if self._reading is not None:
             self._reading.cancel()
+        if self._writer is not None:
+            self._writer.close()
         self._asked.clear()
 
 
@@ -372,11 +369,33 @@ class SyntheticBroker:
             self._beating = None
 
 
+@contextlib.asynccontextmanager
+async def running(
+    controllers: int, brokers: int, synthetic: Sequence[int], **overrides: str
+) -> AsyncIterator[tuple[list[NodeProcess], ControllerClient, dict[int, SyntheticBroker]]]:
+    """The nodes of :func:`make_cluster` and registered synthetic brokers; all end with the block."""
+    with tempfile.TemporaryDirectory() as directory:
+        specs = make_cluster(Path(directory), controllers, brokers, **overrides)
+        nodes = [NodeProcess(spec) for spec in specs]
+        client = ControllerClient([spec.controller_port for spec in specs[:controllers]])
+        fakes = {broker_id: SyntheticBroker(client, broker_id) for broker_id in synthetic}
+        try:
+            await asyncio.gather(*(node.start() for node in nodes))
+            for fake in fakes.values():
+                await fake.start()
+            yield nodes, client, fakes
+        finally:
+            for fake in fakes.values():
+                await fake.fall_silent()
+            await asyncio.gather(*(node.kill() for node in nodes))
+            await client.close()
+
+
 def percentile(values: Sequence[float], share: float) -> float:
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
 
 
 if __name__ == "__main__":
-    with asyncio.Runner(loop_factory=_new_loop) as runner:
-        runner.run(_run_child(sys.argv[1]))
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(_run_child(*sys.argv[1:]))

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from bench_nodes import percentile
-from comparison.cluster import running
+from comparison.cluster import Cluster
 from comparison.frames import MIB, batch_of, connect, create_topic, produce_frame, produced, pump
 from comparison.systems import Pykraft
 
@@ -112,7 +112,7 @@ def report(what: str, taken: list[float]) -> None:
 def run(options: argparse.Namespace, directory: str) -> None:
     properties = {"log.cleaner.backoff.ms": "100", "log.scrub.bytes.per.second": "0"}
     data, codec = Path(directory) / "node-1" / "data", Compression[options.codec.upper()]
-    with running(Pykraft(), Path(directory), 1, properties) as cluster:
+    with Cluster(Pykraft(), Path(directory), 1, properties) as cluster:
         (node,) = cluster.nodes
         create_topic([node], "quiet", 1, 1)
         print(f"acks=1, one request at a time; {options.mib} MiB to compact, {options.codec}")

@@ -14,19 +14,10 @@ import asyncio
 import contextlib
 import random
 import statistics
-import tempfile
 import time
 from itertools import pairwise
-from pathlib import Path
 
-from bench_nodes import (
-    ControllerClient,
-    KafkaClient,
-    NodeProcess,
-    SyntheticBroker,
-    make_cluster,
-    percentile,
-)
+from bench_nodes import KafkaClient, NodeProcess, percentile, running
 
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages.topics import (
@@ -104,17 +95,10 @@ async def caught_up(controllers: list[NodeProcess]) -> None:
 async def run(trials: int, seed: int) -> bool:
     rng = random.Random(seed)
     outages = []
-    with tempfile.TemporaryDirectory() as directory:
-        nodes = [NodeProcess(spec) for spec in make_cluster(Path(directory), 3, 1)]
-        controllers, broker = nodes[:3], nodes[3]
-        client = ControllerClient([node.spec.controller_port for node in controllers])
-        synthetic = SyntheticBroker(client, SYNTHETIC)
-        creator = Creator(broker.spec.port)
-        creating: asyncio.Task[None] | None = None
+    async with running(3, 1, (SYNTHETIC,)) as (nodes, _, _):
+        controllers, creator = nodes[:3], Creator(nodes[3].spec.port)
+        creating = asyncio.create_task(creator.run())
         try:
-            await asyncio.gather(*(node.start() for node in nodes))
-            await synthetic.start()
-            creating = asyncio.create_task(creator.run())
             for trial in range(trials):
                 await caught_up(controllers)
                 outage_ms, killed = await one_trial(controllers, creator, rng)
@@ -125,13 +109,9 @@ async def run(trials: int, seed: int) -> bool:
                 )
                 await killed.start()
         finally:
-            if creating is not None:
-                creating.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await creating
-            await synthetic.fall_silent()
-            await asyncio.gather(*(node.kill() for node in nodes))
-            await client.close()
+            creating.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await creating
     return judge(outages, creator)
 
 

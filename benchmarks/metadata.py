@@ -15,11 +15,9 @@ import argparse
 import asyncio
 import contextlib
 import statistics
-import tempfile
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from bench_nodes import (
@@ -27,8 +25,8 @@ from bench_nodes import (
     KafkaClient,
     NodeProcess,
     SyntheticBroker,
-    make_cluster,
     percentile,
+    running,
 )
 
 from pykraft.kafka_protocol.ids import Uuid
@@ -133,21 +131,9 @@ class Cluster:
 
 @contextlib.asynccontextmanager
 async def cluster(controllers: int, brokers: int) -> AsyncIterator[Cluster]:
-    with tempfile.TemporaryDirectory() as directory:
-        specs = make_cluster(Path(directory), controllers, brokers, broker_session_timeout_ms=str(SESSION_MS))
-        nodes = [NodeProcess(spec) for spec in specs]
-        client = ControllerClient([spec.controller_port for spec in specs[:controllers]])
-        synthetic = {broker_id: SyntheticBroker(client, broker_id) for broker_id in SYNTHETIC}
-        try:
-            await asyncio.gather(*(node.start() for node in nodes))
-            for fake in synthetic.values():
-                await fake.start()
-            yield Cluster(nodes[:controllers], nodes[controllers] if brokers else None, client, synthetic)
-        finally:
-            for fake in synthetic.values():
-                await fake.fall_silent()
-            await asyncio.gather(*(node.kill() for node in nodes))
-            await client.close()
+    session = {"broker_session_timeout_ms": str(SESSION_MS)}
+    async with running(controllers, brokers, SYNTHETIC, **session) as (nodes, client, synthetic):
+        yield Cluster(nodes[:controllers], nodes[controllers] if brokers else None, client, synthetic)
 
 
 # --- one controller, one broker ---

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from comparison.cluster import Cluster, running
+from comparison.cluster import Cluster
 from comparison.frames import (
     create_topic,
     in_parallel,
@@ -105,7 +105,7 @@ def main() -> None:
     try:
         found = directory / "profile"
         os.environ["PYKRAFT_PROFILE"] = str(found)
-        with running(Profiled(), directory / "cluster", 1, {}) as cluster:
+        with Cluster(Profiled(), directory / "cluster", 1, {}) as cluster:
             columns = {load.name: profile(cluster, load, options.seconds, found) for load in loads(cluster)}
     finally:
         shutil.rmtree(directory)

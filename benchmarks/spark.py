@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from comparison.cluster import running
+from comparison.cluster import Cluster
 from comparison.machine import describe_run
 from comparison.systems import Pykraft
 from comparison.table import replace_between_markers
@@ -91,7 +91,7 @@ def measure(options: argparse.Namespace, directory: Path) -> Results:
     results = Results(run, options.rounds)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     matching = [load for load in loads(quick=options.quick) if re.search(options.match, load.name)]
-    with running(Pykraft(), directory / "cluster", 1, _PROPERTIES) as cluster:
+    with Cluster(Pykraft(), directory / "cluster", 1, _PROPERTIES) as cluster:
         servers = f"127.0.0.1:{cluster.port}"
         session = start_session(jars)
         sides = SIDES if jars else SIDES[:2]

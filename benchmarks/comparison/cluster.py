@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,15 +57,3 @@ class Cluster(processes.Cluster):
 
 def rss_mib(node: Node) -> float:
     return node.rss_bytes() / MIB
-
-
-@contextlib.contextmanager
-def running(system: System, directory: Path, count: int, properties: dict[str, str]) -> Iterator[Cluster]:
-    """A formatted cluster, started; stopped in any case."""
-    cluster = Cluster(system, directory, count, properties)
-    try:
-        cluster.format()
-        cluster.start()
-        yield cluster
-    finally:
-        cluster.stop()

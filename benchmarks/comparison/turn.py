@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from comparison.cluster import Cluster, Cost, running
+from comparison.cluster import Cluster, Cost
 from comparison.results import Failure, FamilyResults, Figure, Results
 from comparison.systems import System
 from comparison.table import figure
@@ -75,7 +75,7 @@ class Turn:
         directory = self.directory / "cluster"
         named = {key.replace("_", "."): value for key, value in properties.items()}
         try:
-            with running(self.system, directory, count, {**self.properties, **named}) as cluster:
+            with Cluster(self.system, directory, count, {**self.properties, **named}) as cluster:
                 yield cluster
         finally:
             shutil.rmtree(directory, ignore_errors=True)

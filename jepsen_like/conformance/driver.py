@@ -17,7 +17,7 @@ from pykraft.jepsen_like.conformance.player import System as Played
 from pykraft.jepsen_like.conformance.script import Script, Step
 from pykraft.jepsen_like.minimise import minimise
 from pykraft.runtime.address import Address
-from pykraft.testing.processes.cluster import running
+from pykraft.testing.processes.cluster import Cluster
 from pykraft.testing.processes.kafka_jars import NoKafkaError, find_server
 from pykraft.testing.processes.listeners import LOOPBACK
 from pykraft.testing.processes.systems import Kafka, Pykraft
@@ -39,7 +39,7 @@ def both_systems(
         for system in (Pykraft(), kafka):
             place = directory / system.name
             place.mkdir(parents=True)
-            cluster = stack.enter_context(running(system, place, properties))
+            cluster = stack.enter_context(Cluster(system, place, 1, properties))
             address = Address(LOOPBACK, cluster.port)
             with WireClient(address) as client:
                 prepare(system, client)

@@ -1,10 +1,10 @@
 """Nodes of one system in processes of their own: started, asked, and stopped whatever happens."""
 
-import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
+from typing import Self
 
 from pykraft.kafka_protocol.messages.cluster import MetadataRequest
 from pykraft.runtime.address import Address
@@ -59,6 +59,19 @@ class Cluster:
         """The port of the first node."""
         return self.nodes[0].port
 
+    def __enter__(self) -> Self:
+        """Format and start; stopped in any case."""
+        try:
+            self.format()
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
     def format(self) -> None:
         for node in self.nodes:
             format_node(self._properties(node.node_id), CLUSTER_ID, system=self.system)
@@ -100,15 +113,3 @@ class Cluster:
 
     def _properties(self, node_id: int) -> Path:
         return self._place(node_id) / "server.properties"
-
-
-@contextlib.contextmanager
-def running(system: System, directory: Path, properties: Mapping[str, str]) -> Iterator[Cluster]:
-    """One node, formatted and started; stopped in any case."""
-    cluster = Cluster(system, directory, 1, properties)
-    try:
-        cluster.format()
-        cluster.start()
-        yield cluster
-    finally:
-        cluster.stop()
