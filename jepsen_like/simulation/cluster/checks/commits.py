@@ -173,18 +173,14 @@ class ClusterChecker:
 
     def _check_partition(self, record: r.Record) -> None:
         everywhere = self._world.options.unclean or self.is_given_up
-        unclean = find_unclean_leader(self.model, record, unclean_everywhere=everywhere)
-        if unclean is not None:
-            self.fail(CLEAN_LEADER, unclean)
-        kept = find_kept_eligible(self.model, record)
-        if kept is not None:
-            self.fail(CLEAN_LEADER, kept)
-        abandoned = find_abandoned(self.model, record)
-        if abandoned is not None:
-            self.fail(HOLDER_STAYS, abandoned)
-        early = find_early_completion(self.model, record)
-        if early is not None:
-            self.fail(MOVE_ENDS, early)
+        for invariant, found in (
+            (CLEAN_LEADER, find_unclean_leader(self.model, record, unclean_everywhere=everywhere)),
+            (CLEAN_LEADER, find_kept_eligible(self.model, record)),
+            (HOLDER_STAYS, find_abandoned(self.model, record)),
+            (MOVE_ENDS, find_early_completion(self.model, record)),
+        ):
+            if found is not None:
+                self.fail(invariant, found)
 
     def _check_caught_up(self, record: r.Record) -> None:
         match record:

@@ -19,30 +19,28 @@ from pykraft.metadata_log.records import MIGRATING_DIRECTORY, NO_LEADER, UNASSIG
 
 def check_image(image: MetadataImage) -> None:
     """:class:`InvariantViolation` for the first invariant the image breaks."""
-    for name, violations in IMAGE_INVARIANTS.items():
-        for detail in violations(image):
-            raise InvariantViolation(name, detail)
+    _check(IMAGE_INVARIANTS, image)
 
 
 def check_step(old: MetadataImage, new: MetadataImage) -> None:
     """:class:`InvariantViolation` for the first invariant broken by going from ``old`` to ``new``."""
-    for name, violations in STEP_INVARIANTS.items():
-        for detail in violations(old, new):
-            raise InvariantViolation(name, detail)
+    _check(STEP_INVARIANTS, old, new)
 
 
 def check_final(image: MetadataImage) -> None:
     """As :func:`check_image`, for an image after the sweep that follows the last change of brokers."""
-    for name, violations in FINAL_INVARIANTS.items():
-        for detail in violations(image):
-            raise InvariantViolation(name, detail)
+    _check(FINAL_INVARIANTS, image)
 
 
 def check_batch(old: MetadataImage, new: MetadataImage) -> None:
     """As :func:`check_step`, for two images with one batch between them."""
     check_step(old, new)
-    for name, violations in BATCH_INVARIANTS.items():
-        for detail in violations(old, new):
+    _check(BATCH_INVARIANTS, old, new)
+
+
+def _check(invariants: Mapping[str, Callable[..., Iterator[str]]], *images: MetadataImage) -> None:
+    for name, violations in invariants.items():
+        for detail in violations(*images):
             raise InvariantViolation(name, detail)
 
 
