@@ -1,4 +1,4 @@
-"""Clients for Go and for Rust that do what they are ordered to, and what confluent-kafka reads of it."""
+"""Clients that do what they are ordered to, and what confluent-kafka reads of it."""
 
 import json
 import subprocess
@@ -15,6 +15,7 @@ from tests.interop.built_programs import built
 from tests.interop.clients import PROGRAMS
 from tests.interop.fleet import MemberProcess
 from tests.interop.java_jars import run
+from tests.interop.python_clients import PYTHON_CLIENTS, PythonClient
 from tests.narrowing import present
 
 ORDER_TIMEOUT_S: Final = PATIENCE_S
@@ -53,9 +54,9 @@ class ClientProgram:
         return run([str(self.executable), self.name, "do", ordered], ORDER_TIMEOUT_S)
 
 
-def client_program(name: str) -> ClientProgram:
+def client_program(name: str) -> ClientProgram | PythonClient:
     """Skips loudly where it cannot be built."""
-    return ClientProgram(name, built(PROGRAMS[name]))
+    return PYTHON_CLIENTS.get(name) or ClientProgram(name, built(PROGRAMS[name]))
 
 
 def read_by_confluent(
@@ -96,6 +97,14 @@ def in_order(records: list[Record]) -> list[Record]:
     """As they are in their partitions; without headers is the same as with none."""
     listed = [record | {"headers": record["headers"] or []} for record in records]
     return sorted(listed, key=lambda record: (record["partition"], record["offset"]))
+
+
+def values_of(records: list[Record], partitions: int) -> list[list[str]]:
+    """Of each partition, in order."""
+    return [
+        [record["value"] for record in records if record["partition"] == partition]
+        for partition in range(partitions)
+    ]
 
 
 def _text(value: Any) -> str | None:

@@ -107,7 +107,11 @@ PROGRAMS: Final = {
     for client in CLIENTS.values()
     if (program := {"Go": GO_CLIENTS, "Rust": RUST_CLIENTS}.get(client.language)) is not None
 }
-"""Of the clients that take orders (client_program.py)."""
+"""Of the clients that take orders as processes (client_program.py)."""
+ORDERED: Final = tuple(
+    client.name for client in CLIENTS.values() if client.language == "Python" or client.name in PROGRAMS
+)
+"""All that take orders: those for Python in the process of the test (python_clients.py)."""
 
 
 def each_program(*features: str, **values: Sequence[str]) -> pytest.MarkDecorator:
@@ -121,7 +125,7 @@ def each_program(*features: str, **values: Sequence[str]) -> pytest.MarkDecorato
         ("name", *values),
         [
             pytest.param(name, *choice.values(), marks=pytest.mark.shows(name, *features))
-            for name in PROGRAMS
+            for name in ORDERED
             for choice in choices
             if CLIENTS[name].lacks.isdisjoint(feature.format(**choice) for feature in features)
         ],

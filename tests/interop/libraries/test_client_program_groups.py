@@ -1,4 +1,4 @@
-"""Groups of sarama, kafka-go, franz-go and krafka: they share, hand over, and resume where they committed.
+"""Groups of the clients for Go, Rust and Python: they share, hand over, and resume where they committed.
 
 The groups of all clients live through the same at the same time; each has a test of its own that looks at
 what became of it, so that a client that fails does not fail the others. Their members take the orders of
@@ -16,7 +16,7 @@ from pykraft.kafka_protocol.enums import ConfigOperation, ConfigResourceType
 from pykraft.testing import Cluster
 from tests.interop.built_programs import GO_CLIENTS, RUST_CLIENTS, Program, built
 from tests.interop.client_program import client_program
-from tests.interop.clients import CLIENTS, PROGRAMS, each_program
+from tests.interop.clients import CLIENTS, ORDERED, each_program
 from tests.interop.clusters import create_in_sync
 from tests.interop.fleet import SESSION_MS, Fleet, Kind, MemberProcess, Produced, describe, wait_for
 
@@ -52,7 +52,7 @@ def lives(trio: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[L
     produced = Produced(trio.bootstrap_servers, "shared", PARTITIONS)
     processes: dict[str, MemberProcess] = {}
     found = Lives({}, {}, {})
-    for name in PROGRAMS:
+    for name in ORDERED:
         protocols = [one for one in PROTOCOLS if f"{one} group" not in CLIENTS[name].lacks]
         if not protocols:
             continue

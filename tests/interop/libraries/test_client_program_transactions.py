@@ -1,4 +1,4 @@
-"""Transactions of sarama, franz-go and krafka: whole or not at all, fenced, with the offsets of a group."""
+"""Transactions of clients that take orders: whole or not at all, fenced, with the offsets of a group."""
 
 import re
 from collections.abc import Callable
@@ -7,28 +7,22 @@ import pytest
 
 from pykraft.kafka_client.admin.client import AdminClient
 from pykraft.testing import Cluster
-from tests.interop.client_program import ClientProgram, Record, client_program, read_by_confluent
+from tests.interop.client_program import ClientProgram, client_program, read_by_confluent, values_of
 from tests.interop.clients import each_program
+from tests.interop.python_clients import PythonClient
 
 pytestmark = pytest.mark.interop
 
 NewTopic = Callable[..., str]
+Client = ClientProgram | PythonClient
 PARTITIONS = 3
 
 transactional = each_program("idempotence", "transactions")
 
 
 @pytest.fixture
-def client(name: str) -> ClientProgram:
+def client(name: str) -> Client:
     return client_program(name)
-
-
-def values_of(records: list[Record]) -> list[list[str]]:
-    """Of each partition, in order."""
-    return [
-        [record["value"] for record in records if record["partition"] == partition]
-        for partition in range(PARTITIONS)
-    ]
 
 
 @transactional
@@ -40,11 +34,11 @@ def test_committed_records_are_read_and_aborted_ones_are_not(
     client.run("transact", trio, topic=topic, partitions=PARTITIONS, id=topic, ends=ends)
     committed = [["0", "2", "4"]] * PARTITIONS
     read = read_by_confluent(trio, topic, PARTITIONS, 3 * PARTITIONS, committed=True)
-    assert values_of(read) == committed
+    assert values_of(read, PARTITIONS) == committed
     read = client.run("read", trio, topic=topic, partitions=PARTITIONS, count=3 * PARTITIONS, committed=True)
-    assert values_of(read) == committed
+    assert values_of(read, PARTITIONS) == committed
     read = client.run("read", trio, topic=topic, partitions=PARTITIONS, count=5 * PARTITIONS)
-    assert values_of(read) == [["0", "1", "2", "3", "4"]] * PARTITIONS
+    assert values_of(read, PARTITIONS) == [["0", "1", "2", "3", "4"]] * PARTITIONS
 
 
 @transactional
@@ -57,9 +51,9 @@ def test_second_producer_aborts_and_fences_the_first(
     fenced = "Error code = 90" if client.name == "sarama" else "fenced|epoch"
     assert re.search(fenced, told, re.I), told
     read = read_by_confluent(trio, topic, PARTITIONS, PARTITIONS, committed=True)
-    assert values_of(read) == [["0"]] * PARTITIONS
+    assert values_of(read, PARTITIONS) == [["0"]] * PARTITIONS
     read = read_by_confluent(trio, topic, PARTITIONS, 2 * PARTITIONS)
-    assert values_of(read) == [["old", "0"]] * PARTITIONS
+    assert values_of(read, PARTITIONS) == [["old", "0"]] * PARTITIONS
 
 
 @transactional

@@ -1,4 +1,4 @@
-"""sarama, kafka-go, franz-go, rskafka and krafka: records of every codec, offsets, topics.
+"""The clients for Go, for Rust and for Python: records of every codec, offsets, topics.
 
 Each client does what it is ordered to (client_program.py); confluent-kafka reads and writes the same topics.
 Without Go, Cargo or the registries the tests are skipped with a message (built_programs.py).
@@ -14,17 +14,19 @@ from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 from tests.interop.client_program import ClientProgram, Record, client_program, in_order, read_by_confluent
 from tests.interop.clients import CODECS, each_program
+from tests.interop.python_clients import PythonClient
 
 pytestmark = pytest.mark.interop
 
 NewTopic = Callable[..., str]
+Client = ClientProgram | PythonClient
 PARTITIONS = 2
 EACH = 20
 """Records in each partition."""
 
 
 @pytest.fixture
-def client(name: str) -> ClientProgram:
+def client(name: str) -> Client:
     return client_program(name)
 
 
@@ -45,7 +47,7 @@ def records_to_write() -> list[Record]:
     return records
 
 
-def as_read_by(client: ClientProgram, records: list[Record]) -> list[Record]:
+def as_read_by(client: Client, records: list[Record]) -> list[Record]:
     """kafka-go's reader takes keys and values that are empty for missing ones."""
     if client.name != "kafka-go":
         return records
@@ -64,7 +66,7 @@ def topics_of(cluster: Cluster) -> Collection[str]:
 
 @each_program("produce", "{codec}", "assign", codec=("none", *CODECS))
 def test_records_are_the_same_for_every_reader(
-    trio: Cluster, new_topic: NewTopic, client: ClientProgram, codec: str
+    trio: Cluster, new_topic: NewTopic, client: Client, codec: str
 ) -> None:
     topic = new_topic(PARTITIONS)
     records = records_to_write()
@@ -78,9 +80,7 @@ def test_records_are_the_same_for_every_reader(
 
 
 @each_program("assign", codec=("none", *CODECS))
-def test_what_others_wrote_is_read(
-    trio: Cluster, new_topic: NewTopic, client: ClientProgram, codec: str
-) -> None:
+def test_what_others_wrote_is_read(trio: Cluster, new_topic: NewTopic, client: Client, codec: str) -> None:
     topic = new_topic(PARTITIONS)
     producer = Producer({"bootstrap.servers": trio.bootstrap_servers, "compression.type": codec})
     for record in records_to_write():
@@ -121,7 +121,7 @@ def test_topics_are_created_described_and_deleted(
 
 
 @each_program("admin")
-def test_offsets_are_listed(trio: Cluster, new_topic: NewTopic, client: ClientProgram) -> None:
+def test_offsets_are_listed(trio: Cluster, new_topic: NewTopic, client: Client) -> None:
     topic = new_topic()
     producer = Producer({"bootstrap.servers": trio.bootstrap_servers})
     for n in range(5):

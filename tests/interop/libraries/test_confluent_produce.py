@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 
-from pykraft.kafka_protocol.records import iter_headers
 from pykraft.testing import Cluster
 from pykraft.testing.processes.waits import PATIENCE_S, Deadline
 from tests.narrowing import present
@@ -19,7 +18,6 @@ NewTopic = Callable[..., str]
 BROKER_LIMIT_BYTES = 1_048_588
 # The batch header and the varints of a record of about a megabyte with neither key nor headers.
 OVERHEAD_BYTES = 61 + 11
-CODECS = ["none", "gzip", "snappy", "lz4", "zstd"]
 
 
 def produce(
@@ -59,20 +57,6 @@ def consume(cluster: Cluster, topic: str, count: int, partition: int = 0) -> lis
         return found
     finally:
         consumer.close()
-
-
-@pytest.mark.shows("confluent-kafka", "produce", "{codec}", "assign")
-@pytest.mark.parametrize("codec", CODECS)
-def test_compressed_records_are_returned_and_stored_as_sent(
-    trio: Cluster, new_topic: NewTopic, codec: str
-) -> None:
-    topic = new_topic()
-    values = [f"record {n} ".encode() * 20 for n in range(500)]
-    produce(trio, topic, ({"value": value} for value in values), **{"compression.type": codec})
-    assert [message.value() for message in consume(trio, topic, 500)] == values
-    (log,) = (trio.log_dirs[1] / f"{topic}-0").glob("*.log")
-    compressions = {header.compression for _, header in iter_headers(log.read_bytes())}
-    assert compressions == {CODECS.index(codec)}
 
 
 @pytest.mark.shows("confluent-kafka", "idempotence")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pykraft.testing import Cluster
+from tests.interop.client_program import read_by_confluent, values_of
 from tests.interop.java_jars import RUN_TIMEOUT_S, compile_client, run
 
 pytestmark = pytest.mark.interop
@@ -53,3 +54,24 @@ def test_java_clients_administer_produce_and_share_a_group(
         "assigned": 200,
         "done": True,
     }
+
+
+@pytest.mark.shows("kafka-clients", "idempotence", "transactions")
+def test_the_java_producer_commits_aborts_and_is_fenced(
+    trio: Cluster, new_topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """By the newest protocol (KIP-890): leaders add their partitions, and each end raises the epoch."""
+    partitions = 6
+    classpath, topic = compile_client("Transactions"), new_topic(partitions)
+    arguments = [trio.bootstrap_servers, topic, str(partitions), f"java-{topic}"]
+    command = ["java", "-XX:TieredStopAtLevel=1", "-cp", classpath, "Transactions", *arguments]
+    done = run(command, RUN_TIMEOUT_S, tmp_path)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-4000:]
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "open": f"Ongoing {partitions}",
+        "listed": True,
+        "fenced": True,
+    }
+    read = read_by_confluent(trio, topic, partitions, 4 * partitions, committed=True)
+    assert values_of(read, partitions) == [["0", "2", "4", "last"]] * partitions
+    assert len(read_by_confluent(trio, topic, partitions, 8 * partitions)) == 8 * partitions

@@ -1,15 +1,14 @@
-"""kafka-python: producer, classic consumer group with incremental fetch sessions, administration."""
+"""kafka-python's administration, also of groups whose members fetch by sessions."""
 
 import threading
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import Any
 
 import pytest
 
 from pykraft.testing import Cluster
-from pykraft.testing.processes.waits import PATIENCE_S, Deadline, wait_until
+from pykraft.testing.processes.waits import PATIENCE_S, wait_until
 
 with warnings.catch_warnings():
     # It reads its message definitions by a function that Python 3.11 deprecated and 3.13 restored.
@@ -23,7 +22,6 @@ with warnings.catch_warnings():
         OffsetSpec,
     )
     from kafka.admin import NewTopic as TopicRequest
-    from kafka.codec import has_lz4, has_snappy, has_zstd
     from kafka.errors import (
         GroupIdNotFoundError,
         GroupSubscribedToTopicError,
@@ -43,11 +41,6 @@ pytestmark = [
 
 NewTopic = Callable[..., str]
 Fresh = Callable[[str], str]
-CODECS = {"none": None, "gzip": "gzip"} | {
-    name: name
-    for name, available in {"snappy": has_snappy(), "lz4": has_lz4(), "zstd": has_zstd()}.items()
-    if available
-}
 
 
 def new_consumer(cluster: Cluster, *topics: str, **settings: object) -> KafkaConsumer:
@@ -102,93 +95,10 @@ def group_of(cluster: Cluster, topic: str, group: str, count: int) -> Iterator[l
             member.leave()
 
 
-def poll_until(consumers: list[KafkaConsumer], done: Callable[[list[Any]], bool], what: str) -> list[Any]:
-    """Records of a library without types."""
-    found: list[Any] = []
-    deadline = Deadline(PATIENCE_S)
-    while not done(found):
-        assert not deadline.passed, f"{what}: not in time, {len(found)} records"
-        for consumer in consumers:
-            for records in consumer.poll(timeout_ms=50).values():
-                found.extend(records)
-    return found
-
-
 @pytest.fixture(scope="module")
 def admin(trio: Cluster) -> Iterator[KafkaAdminClient]:
     with closing(KafkaAdminClient(bootstrap_servers=trio.bootstrap_servers)) as client:
         yield client
-
-
-@pytest.mark.shows("kafka-python", "produce", "{codec}", "assign", "idempotence")
-@pytest.mark.parametrize("codec", list(CODECS))
-def test_records_of_an_idempotent_producer_come_back_in_order(
-    trio: Cluster, new_topic: NewTopic, codec: str
-) -> None:
-    topic = new_topic()
-    with closing(
-        KafkaProducer(bootstrap_servers=trio.bootstrap_servers, compression_type=CODECS[codec], linger_ms=5)
-    ) as producer:
-        sent = [
-            producer.send(topic, key=b"k%d" % n, value=b"v%d" % n * 10, headers=[("n", b"%d" % n)])
-            for n in range(1000)
-        ]
-        assert [future.get(20).offset for future in sent] == list(range(1000))
-    with closing(new_consumer(trio)) as consumer:
-        consumer.assign([TopicPartition(topic, 0)])
-        found = poll_until([consumer], lambda seen: len(seen) >= 1000, "all records")
-    assert [(r.key, r.value, r.headers) for r in found] == [
-        (b"k%d" % n, b"v%d" % n * 10, [("n", b"%d" % n)]) for n in range(1000)
-    ]
-
-
-@pytest.mark.shows("kafka-python", "classic group")
-def test_two_members_share_a_topic_and_the_remaining_one_gets_everything(
-    trio: Cluster, new_topic: NewTopic, fresh: Fresh
-) -> None:
-    topic, group = new_topic(4), fresh("group")
-    with (
-        group_of(trio, topic, group, 2) as members,
-        closing(KafkaProducer(bootstrap_servers=trio.bootstrap_servers)) as producer,
-    ):
-
-        def shared() -> bool:
-            return sorted(len(member.owned) for member in members) == [2, 2]
-
-        def seen() -> list[int]:
-            return sorted(value for member in members for value in member.values)
-
-        def produce(values: range) -> None:
-            for n in values:
-                producer.send(topic, b"%d" % n, partition=n % 4)
-            producer.flush(20)
-
-        wait_until("two partitions each", shared, PATIENCE_S)
-        produce(range(40))
-        wait_until("all records", lambda: seen() == list(range(40)), PATIENCE_S)
-        members[1].leave()
-        wait_until("all partitions", lambda: members[0].owned == {0, 1, 2, 3}, PATIENCE_S)
-        produce(range(40, 80))
-        wait_until("the later records", lambda: seen() == list(range(80)), PATIENCE_S)
-        members[0].leave()
-    with closing(new_consumer(trio, group_id=group)) as reader:
-        assert [reader.committed(TopicPartition(topic, n)) for n in range(4)] == [20] * 4
-
-
-def test_consumer_finds_offsets_by_time_and_seeks(trio: Cluster, new_topic: NewTopic) -> None:
-    topic = new_topic()
-    partition = TopicPartition(topic, 0)
-    with closing(KafkaProducer(bootstrap_servers=trio.bootstrap_servers, linger_ms=0)) as producer:
-        for n in range(5):
-            producer.send(topic, b"%d" % n, timestamp_ms=1_000 * (n + 1)).get(20)
-    with closing(new_consumer(trio)) as consumer:
-        consumer.assign([partition])
-        assert consumer.beginning_offsets([partition]) == {partition: 0}
-        assert consumer.end_offsets([partition]) == {partition: 5}
-        assert consumer.offsets_for_times({partition: 2_500})[partition].offset == 2
-        consumer.seek(partition, 3)
-        found = poll_until([consumer], lambda seen: len(seen) >= 2, "records after the seek")
-        assert [record.offset for record in found] == [3, 4]
 
 
 @pytest.mark.shows("kafka-python", "admin")
@@ -329,13 +239,3 @@ def test_admin_deletes_no_offsets_that_are_read_and_removes_members(
             ),
             PATIENCE_S,
         )
-
-
-def test_admin_lists_offsets(trio: Cluster, admin: KafkaAdminClient, new_topic: NewTopic) -> None:
-    topic = new_topic()
-    with closing(KafkaProducer(bootstrap_servers=trio.bootstrap_servers, linger_ms=0)) as producer:
-        for timestamp in (1000, 3000, 2000):
-            producer.send(topic, b"v", timestamp_ms=timestamp).get(20)
-    partition = TopicPartition(topic, 0)
-    for spec, expected in ((OffsetSpec.EARLIEST, 0), (OffsetSpec.LATEST, 3), (OffsetSpec.MAX_TIMESTAMP, 1)):
-        assert admin.list_partition_offsets({partition: spec})[partition].offset == expected
