@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from pykraft.kafka_protocol.connection import Connection, RequestHandler
 from pykraft.runtime.network.streams import Chunk, Pieces
 
 
@@ -13,12 +14,18 @@ class RecordedLink:
         self.closed = False
 
     @property
-    def answers(self) -> int:
-        count = at = 0
+    def frames(self) -> list[bytes]:
+        """The answers."""
+        found, at = [], 0
         while at < len(self.sent):
-            at += 4 + int.from_bytes(self.sent[at : at + 4], "big")
-            count += 1
-        return count
+            end = at + 4 + int.from_bytes(self.sent[at : at + 4], "big")
+            found.append(bytes(self.sent[at + 4 : end]))
+            at = end
+        return found
+
+    @property
+    def answers(self) -> int:
+        return len(self.frames)
 
     def write(self, chunks: Sequence[Chunk]) -> None:
         for chunk in chunks:
@@ -36,3 +43,32 @@ class RecordedLink:
 
     def keep_received(self) -> bool:
         return False
+
+
+class ConnectedLink(RecordedLink):
+    """With its connection, to which what is sent is given as far as it takes it."""
+
+    def __init__(
+        self, handler: RequestHandler, peer_address: str = "::1", max_request_bytes: int = 100 << 20
+    ) -> None:
+        super().__init__()
+        self._unread = bytearray()
+        self.connection = Connection(
+            self,
+            handler,
+            connection_id=1,
+            peer_address=peer_address,
+            listener_name="PLAINTEXT",
+            max_request_bytes=max_request_bytes,
+        )
+
+    def send(self, *frames: bytes) -> None:
+        for frame in frames:
+            self._unread += len(frame).to_bytes(4, "big") + frame
+        if not self.connection.stalled:
+            self.receive_more()
+
+    def receive_more(self) -> None:
+        if not self.closed:
+            taken = self.connection.receive(memoryview(bytes(self._unread)))
+            del self._unread[:taken]

@@ -3,15 +3,14 @@ does more than its share, that others are served meanwhile, and what comes of ch
 """
 
 import asyncio
-import struct
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from pykraft.kafka_protocol.connection import Connection, RequestHandler
+from pykraft.kafka_protocol.connection import RequestHandler
 from pykraft.runtime.network.streams import Chunk
 from pykraft.runtime.turns import TURN_US, TurnBudget
-from tests.broker.links import RecordedLink
+from tests.broker.links import ConnectedLink
 
 T = TypeVar("T")
 
@@ -68,39 +67,13 @@ def pauses_of(work: Iterable[object]) -> int:
     return sum(1 for _ in work)
 
 
-class Client(RecordedLink):
-    """One connection; what it sends is given to the server as far as it takes it."""
+class Client(ConnectedLink):
+    """``answered``: the turn of each answer."""
 
     def __init__(self, handler: RequestHandler, turns: Turns) -> None:
-        super().__init__()
+        super().__init__(handler)
         self._turns = turns
-        self._unread = bytearray()
         self.answered: list[int] = []
-        """The turn of each answer."""
-        self.connection = Connection(
-            self,
-            handler,
-            connection_id=1,
-            peer_address="127.0.0.1",
-            listener_name="PLAINTEXT",
-            max_request_bytes=100 << 20,
-        )
-
-    def send(self, *frames: bytes) -> None:
-        for frame in frames:
-            self._unread += struct.pack(">i", len(frame)) + frame
-        self.receive_more()
-
-    def frames(self) -> list[bytes]:
-        """The answers."""
-        found, at = [], 0
-        while at < len(self.sent):
-            end = at + 4 + int(struct.unpack_from(">i", self.sent, at)[0])
-            found.append(bytes(self.sent[at + 4 : end]))
-            at = end
-        return found
-
-    # The transport, as the connection sees it.
 
     def write(self, chunks: Sequence[Chunk]) -> None:
         super().write(chunks)
@@ -109,8 +82,3 @@ class Client(RecordedLink):
     def close(self) -> None:
         super().close()
         self.connection.connection_lost()
-
-    def receive_more(self) -> None:
-        if not self.closed:
-            taken = self.connection.receive(memoryview(bytes(self._unread)))
-            del self._unread[:taken]

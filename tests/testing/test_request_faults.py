@@ -1,7 +1,7 @@
 """Faults before a broker's handler: which request meets one, how often, and what is remembered of clients."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
@@ -12,57 +12,23 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.headers import decode_request_header, encode_request
 from pykraft.kafka_protocol.messages.cluster import MetadataRequest
 from pykraft.kafka_protocol.messages.records import ProduceRequest
-from pykraft.runtime.network.streams import Chunk
 from pykraft.testing.request_faults import Effect, FaultyHandler, RequestFault, RequestFaults
+from tests.broker.links import ConnectedLink
 from tests.kafka_client.virtual_cluster import run_virtual
 
 NODE = 1
 
 
-class Client:
-    """A connection of a client: what was answered, in order, and what waits to be read."""
-
+class Client(ConnectedLink):
     def __init__(self, broker: "Broker", client_id: str = "c") -> None:
-        self.answers = 0
-        self.is_closed = False
-        self.session = Connection(
-            self,
-            broker.faulty,
-            connection_id=1,
-            peer_address="here",
-            listener_name="PLAINTEXT",
-            max_request_bytes=1 << 20,
-        )
+        super().__init__(broker.faulty)
         self._client_id = client_id
-        self._sent = 0
-        self._unread = b""
+        self._asked = 0
 
-    def send(self, request: Message, version: int | None = None) -> None:
+    def ask(self, request: Message, version: int | None = None) -> None:
         version = request.MAX_VERSION if version is None else version
-        self.send_frame(encode_request(request, version, self._sent, self._client_id))
-
-    def send_frame(self, frame: bytes) -> None:
-        self._sent += 1
-        self._unread += len(frame).to_bytes(4, "big") + frame
-        if not self.session.stalled:
-            self.receive_more()
-
-    # -- what a connection needs of its transport --
-
-    def write(self, chunks: Sequence[Chunk]) -> None:
-        self.answers += 1
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def has_turn(self) -> bool:
-        return True
-
-    def receive_more(self) -> None:
-        self._unread = self._unread[self.session.receive(memoryview(self._unread)) :]
-
-    def keep_received(self) -> bool:
-        return False
+        self.send(encode_request(request, version, self._asked, self._client_id))
+        self._asked += 1
 
 
 class Broker:
@@ -114,7 +80,7 @@ def test_a_fault_meets_so_many_requests_and_no_more(times: int) -> None:
         refused = broker.faults.add(fault(Effect.REFUSE, times))
         client = Client(broker)
         for sent in range(1, 5):
-            client.send(METADATA)
+            client.ask(METADATA)
             assert refused.met == min(sent, times)
             assert len(broker.carried_out) == max(0, sent - times)
             assert client.answers == sent
@@ -128,10 +94,10 @@ def test_only_the_requests_that_were_meant_meet_a_fault() -> None:
         broker.faults.add(fault(Effect.DROP, node=2))
         broker.faults.add(fault(Effect.DROP, client_id="other"))
         client = Client(broker)
-        client.send(METADATA)
-        client.send(ProduceRequest(acks=1), 12)
-        assert broker.carried_out == [ApiKey.METADATA, ApiKey.PRODUCE] and not client.is_closed
-        Client(broker, "other").send(METADATA)
+        client.ask(METADATA)
+        client.ask(ProduceRequest(acks=1), 12)
+        assert broker.carried_out == [ApiKey.METADATA, ApiKey.PRODUCE] and not client.closed
+        Client(broker, "other").ask(METADATA)
         assert len(broker.carried_out) == 2
 
     in_a_loop(body)
@@ -141,9 +107,9 @@ def test_of_several_faults_the_oldest_takes_a_request() -> None:
     def body(broker: Broker) -> None:
         first, second = broker.faults.add(fault(Effect.REFUSE, 1)), broker.faults.add(fault(Effect.REFUSE, 1))
         client = Client(broker)
-        client.send(METADATA)
+        client.ask(METADATA)
         assert (first.met, second.met) == (1, 0)
-        client.send(METADATA)
+        client.ask(METADATA)
         assert (first.met, second.met) == (1, 1)
 
     in_a_loop(body)
@@ -153,8 +119,8 @@ def test_a_delayed_request_comes_once_and_those_behind_it_after_it() -> None:
     async def body(broker: Broker) -> None:
         delayed = broker.faults.add(fault(Effect.DELAY, 1))
         client = Client(broker)
-        client.send(METADATA)
-        client.send(ProduceRequest(acks=1), 12)
+        client.ask(METADATA)
+        client.ask(ProduceRequest(acks=1), 12)
         await asyncio.sleep(0.9)
         assert broker.carried_out == [] and delayed.met == 1
         await asyncio.sleep(0.2)
@@ -169,7 +135,7 @@ def test_each_request_is_delayed_by_a_fault_without_a_bound() -> None:
         delayed = broker.faults.add(fault(Effect.DELAY))
         client = Client(broker)
         for sent in (1, 2, 3):
-            client.send(METADATA)
+            client.ask(METADATA)
             assert len(broker.carried_out) == sent - 1 and delayed.met == sent
             await asyncio.sleep(1.1)
             assert len(broker.carried_out) == sent and delayed.met == sent
@@ -186,10 +152,10 @@ def test_a_request_that_the_broker_holds_back_meets_a_fault_once(effect: Effect,
         met = broker.faults.add(fault(effect, times))
         broker.holds = {0}
         client = Client(broker)
-        client.send(METADATA)
+        client.ask(METADATA)
         await asyncio.sleep(1.5)
         assert (met.met, broker.carried_out) == (1, [ApiKey.METADATA])
-        assert client.is_closed == (effect is Effect.LOSE_ANSWER)
+        assert client.closed == (effect is Effect.LOSE_ANSWER)
         assert client.answers == (effect is Effect.DELAY)
 
     in_a_loop(body)
@@ -204,12 +170,12 @@ def test_a_request_that_was_held_back_meets_what_it_met_first(ends: bool) -> Non
             broker.faults.add(fault(Effect.LOSE_ANSWER))
         broker.holds = {0}
         client = Client(broker)
-        client.send(METADATA)
+        client.ask(METADATA)
         broker.faults.clear()
         later = broker.faults.add(fault(Effect.REFUSE))
         await asyncio.sleep(0.1)
         assert broker.carried_out == [ApiKey.METADATA] and later.met == 0
-        assert client.is_closed == ends
+        assert client.closed == ends
 
     in_a_loop(body)
 
@@ -218,10 +184,10 @@ def test_the_next_request_of_a_connection_meets_faults_anew() -> None:
     async def body(broker: Broker) -> None:
         broker.faults.add(fault(Effect.DELAY, 1))
         client = Client(broker)
-        client.send(METADATA)
+        client.ask(METADATA)
         await asyncio.sleep(1.1)
         refused = broker.faults.add(fault(Effect.REFUSE, 1))
-        client.send(METADATA)
+        client.ask(METADATA)
         assert refused.met == 1 and broker.carried_out == [ApiKey.METADATA]
 
     in_a_loop(body)
@@ -231,8 +197,8 @@ def test_a_request_whose_client_has_gone_while_it_was_late_is_not_carried_out() 
     async def body(broker: Broker) -> None:
         broker.faults.add(fault(Effect.DELAY))
         client = Client(broker)
-        client.send(METADATA)
-        client.session.close("gone")
+        client.ask(METADATA)
+        client.connection.close("gone")
         await asyncio.sleep(2)
         assert broker.carried_out == []
 
@@ -246,12 +212,12 @@ def test_what_is_remembered_of_clients_goes_with_their_connections() -> None:
         broker.faults.add(fault(Effect.DELAY))
         for _ in range(1_000):
             client = Client(broker)
-            client.send(METADATA)
-            client.session.close("gone")
+            client.ask(METADATA)
+            client.connection.close("gone")
             assert len(broker.faulty._connections) <= 2 and len(broker.faulty._met) <= 2
         stays = Client(broker)
-        stays.send(METADATA)
-        assert broker.faulty._connections == {stays.session} == set(broker.faulty._met)
+        stays.ask(METADATA)
+        assert broker.faulty._connections == {stays.connection} == set(broker.faulty._met)
         await asyncio.sleep(1.1)
         assert stays.answers == 1
 
@@ -263,7 +229,7 @@ def test_faults_that_are_over_are_forgotten() -> None:
         client = Client(broker)
         for _ in range(100):
             broker.faults.add(fault(Effect.REFUSE, 1))
-            client.send(METADATA)
+            client.ask(METADATA)
             with broker.faults.add(fault(Effect.REFUSE)) as ended:
                 pass
             assert not ended.in_force
@@ -279,7 +245,7 @@ def test_faults_end_when_they_are_cleared() -> None:
         refused = broker.faults.add(fault(Effect.REFUSE))
         broker.faults.clear()
         assert not refused.in_force
-        Client(broker).send(METADATA)
+        Client(broker).ask(METADATA)
         assert refused.met == 0 and len(broker.carried_out) == 1
 
     in_a_loop(body)
@@ -289,13 +255,13 @@ def test_connections_are_dropped_that_have_sent_a_request_to_the_node() -> None:
     async def body(broker: Broker) -> None:
         clients = [Client(broker), Client(broker)]
         for client in clients:
-            client.send(METADATA)
+            client.ask(METADATA)
         broker.faults.drop_connections(2)
         await asyncio.sleep(0.01)
-        assert not any(client.is_closed for client in clients)
+        assert not any(client.closed for client in clients)
         broker.faults.drop_connections(NODE)
         await asyncio.sleep(0.01)
-        assert all(client.is_closed for client in clients)
+        assert all(client.closed for client in clients)
 
     in_a_loop(body)
 
@@ -304,11 +270,11 @@ def test_what_is_never_answered_cannot_be_refused_but_by_closing() -> None:
     def body(broker: Broker) -> None:
         broker.faults.add(RequestFault(Effect.REFUSE, ApiKey.PRODUCE, error=ErrorCode.NOT_LEADER_OR_FOLLOWER))
         client = Client(broker)
-        client.send(ProduceRequest(acks=0), 12)
-        assert client.is_closed and client.answers == 0 and broker.carried_out == []
+        client.ask(ProduceRequest(acks=0), 12)
+        assert client.closed and client.answers == 0 and broker.carried_out == []
         client = Client(broker)
-        client.send(ProduceRequest(acks=1), 12)
-        assert not client.is_closed and client.answers == 1 and broker.carried_out == []
+        client.ask(ProduceRequest(acks=1), 12)
+        assert not client.closed and client.answers == 1 and broker.carried_out == []
 
     in_a_loop(body)
 
@@ -320,7 +286,7 @@ def test_a_version_that_is_not_served_is_left_to_the_broker() -> None:
         refused = broker.faults.add(fault(Effect.REFUSE))
         frame = bytearray(encode_request(METADATA, METADATA.MAX_VERSION, 0, "c"))
         frame[2:4] = (99).to_bytes(2, "big")
-        Client(broker).send_frame(bytes(frame))
+        Client(broker).send(bytes(frame))
         assert refused.met == 0 and broker.carried_out == [ApiKey.METADATA]
 
     in_a_loop(body)

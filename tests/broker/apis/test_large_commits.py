@@ -98,7 +98,7 @@ class Client(slices.Client):
     def codes(self) -> list[list[int]]:
         """Of each answer."""
         at = len(encode_response_header(ApiKey.OFFSET_COMMIT, VERSION, 5))
-        answers = [OffsetCommitResponse.decode(frame[at:], VERSION) for frame in self.frames()]
+        answers = [OffsetCommitResponse.decode(frame[at:], VERSION) for frame in self.frames]
         return [[p.error_code for topic in one.topics for p in topic.partitions] for one in answers]
 
 

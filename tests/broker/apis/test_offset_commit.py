@@ -12,7 +12,6 @@ from pykraft.broker.apis.coordination.offset_commit import MAX_COMMIT_BYTES, Off
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.framing import SIZE_BYTES
 from pykraft.kafka_protocol.headers import RequestHeader, encode_response_header
 from pykraft.kafka_protocol.hot.offset_commit import FIELDS, MAX_TOPICS, parse_offset_commit
 from pykraft.kafka_protocol.messages.offsets import (
@@ -24,7 +23,7 @@ from pykraft.kafka_protocol.messages.offsets import (
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.turns import UnlimitedTurn
-from tests.broker.links import RecordedLink
+from tests.broker.links import ConnectedLink
 
 VERSION = 9
 REQUEST = OffsetCommitRequest(
@@ -59,9 +58,9 @@ class Groups:
         return [[0, 3]]
 
 
-class Served:
+class Served(ConnectedLink):
     def __init__(self, groups: Groups, is_fenced: bool = False) -> None:
-        self.link = RecordedLink()
+        super().__init__(self)
         self.tasks: list[Coroutine[Any, Any, None]] = []
         services: Any = SimpleNamespace(
             groups=groups,
@@ -69,30 +68,20 @@ class Served:
             tasks=SimpleNamespace(start=lambda work, name: self.tasks.append(work)),
         )
         self.handler = OffsetCommitHandler(services, UnlimitedTurn())
-        connection_handler: Any = self
-        self.connection = Connection(
-            self.link,
-            connection_handler,
-            connection_id=1,
-            peer_address="127.0.0.1",
-            listener_name="PLAINTEXT",
-            max_request_bytes=100 << 20,
-        )
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         header = RequestHeader(int(ApiKey.OFFSET_COMMIT), VERSION, 5, "cli")
         self.handler.handle(connection, RequestContext(), header, frame, slot)
 
     def receive(self, body: bytes) -> None:
-        frame = len(body).to_bytes(SIZE_BYTES, "big") + body
-        self.connection.receive(memoryview(bytearray(frame)))
+        self.send(body)
         for task in self.tasks:
             asyncio.run(task)
 
     def codes(self) -> list[int]:
-        header = encode_response_header(ApiKey.OFFSET_COMMIT, VERSION, 5)
-        assert self.link.sent[SIZE_BYTES:].startswith(header)
-        response = OffsetCommitResponse.decode(bytes(self.link.sent[SIZE_BYTES + len(header) :]), VERSION)
+        header, (frame,) = encode_response_header(ApiKey.OFFSET_COMMIT, VERSION, 5), self.frames
+        assert frame.startswith(header)
+        response = OffsetCommitResponse.decode(frame[len(header) :], VERSION)
         return [p.error_code for topic in response.topics for p in topic.partitions]
 
 
@@ -100,7 +89,7 @@ def test_commit_is_answered_when_the_coordinator_says_so() -> None:
     groups = Groups()
     served = Served(groups)
     served.receive(REQUEST.encode(VERSION))
-    assert not served.link.sent
+    assert not served.sent
     groups.waiters[0].set_result([0])
     assert served.codes() == [0, 0]
     assert groups.waiters[0].done()
@@ -143,7 +132,7 @@ def test_client_that_has_gone_gets_no_answer() -> None:
     served.connection.connection_lost()
     assert groups.waiters[0].done()
     groups.waiters[0].set_result([0])
-    assert not served.link.sent
+    assert not served.sent
 
 
 def test_answer_that_cannot_be_built_costs_only_its_connection() -> None:
@@ -151,7 +140,7 @@ def test_answer_that_cannot_be_built_costs_only_its_connection() -> None:
     served = Served(groups)
     served.receive(REQUEST.encode(VERSION))
     groups.waiters[0].set_result([[0]])  # one code for two partitions
-    assert served.link.closed and not served.link.sent
+    assert served.closed and not served.sent
 
 
 def _one(offset: int, topic: str = "t", metadata: str = "") -> bytes:
@@ -176,7 +165,7 @@ def test_client_that_commits_the_same_again_and_again_may_change_its_mind() -> N
         for code in (0, 22):
             groups.waiters.pop().set_result([code if number % 2 else [code]])
             assert served.codes() == [code]
-            served.link.sent.clear()
+            served.sent.clear()
             if not code:
                 served.receive(_one(offset, topic, metadata))
 

@@ -44,7 +44,7 @@ class Client(slices.Client):
         await until_now(lambda: len(self.answered) == count)
 
     def decoded(self, response: type[Any]) -> list[Any]:
-        key, frames = response.API_KEY, self.frames()
+        key, frames = response.API_KEY, self.frames
         return [
             response.decode(one[decode_response_header(key, VERSION, one)[1] :], VERSION) for one in frames
         ]

@@ -8,7 +8,7 @@ import pytest
 
 from pykraft.broker.serving.request_metrics import MeasuredRequests
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
-from tests.broker.links import RecordedLink
+from tests.broker.links import ConnectedLink
 
 FETCH, VERSION = 1, 16
 SERVED = {FETCH: ("Fetch", range(4, 18))}
@@ -22,22 +22,15 @@ class World:
         self.slots: list[ResponseSlot] = []
         self.take: Callable[[ResponseSlot], None] = self.slots.append
         self.requests = MeasuredRequests(self, SERVED, lambda: self.now_us, slow_ms)
-        self.connection = Connection(
-            RecordedLink(),
-            self.requests,
-            connection_id=1,
-            peer_address="10.0.0.7",
-            listener_name="PLAINTEXT",
-            max_request_bytes=1000,
-        )
+        self.link = ConnectedLink(self.requests, "10.0.0.7", 1000)
+        self.connection = self.link.connection
         self.fetch = self.requests.times[FETCH]
 
     def handle_frame(self, connection: Connection, frame: memoryview, slot: ResponseSlot) -> None:
         self.take(slot)
 
     def receive(self, api: int = FETCH, version: int = VERSION) -> None:
-        body = struct.pack(">hhi", api, version, 7)
-        self.connection.receive(memoryview(bytearray(struct.pack(">i", len(body)) + body)))
+        self.link.send(struct.pack(">hhi", api, version, 7))
 
 
 def test_phases_of_a_request_that_waits_and_is_answered_in_its_order() -> None:
@@ -91,9 +84,8 @@ def test_held_request_is_received_once() -> None:
     world = World()
     world.take = lambda slot: world.connection.hold_frame(5)
     world.receive()
-    world.connection.retry_frame()
     world.take = lambda slot: slot.complete([b"answer"])
-    world.receive()
+    world.connection.retry_frame()
     assert world.fetch.requests == {VERSION: 1} and world.fetch.waiting == 0
 
 
@@ -110,7 +102,7 @@ def test_requests_of_other_apis_are_passed_on() -> None:
     world = World()
     world.receive(api=999)
     assert len(world.slots) == 1 and world.slots[0].observer is None
-    world.connection.receive(memoryview(bytearray(struct.pack(">ib", 1, 0))))
+    world.link.send(b"\0")
     assert len(world.slots) == 2
 
 

@@ -22,7 +22,7 @@ from pykraft.kafka_protocol.messages.topics import (
     DeleteTopicsResponse,
 )
 from pykraft.runtime.turns import TURN_STEPS, TURN_US, TurnBudget, UnlimitedTurn
-from tests.broker.links import RecordedLink
+from tests.broker.links import ConnectedLink
 from tests.unexpected import unexpected
 
 
@@ -74,26 +74,11 @@ def _server(is_fenced: bool = False) -> RequestServer[BrokerServices]:
     return RequestServer(services, APIS, UnlimitedTurn(), unexpected, is_fenced=lambda: is_fenced)
 
 
-def _connection(link: RecordedLink, server: RequestServer[BrokerServices]) -> Connection:
-    return Connection(
-        link,
-        server,
-        connection_id=1,
-        peer_address="::1",
-        listener_name="PLAINTEXT",
-        max_request_bytes=2 * MAX_DECODED_BYTES,
-    )
-
-
-def _receive(connection: Connection, *frames: bytes) -> None:
-    data = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
-    connection.receive(memoryview(bytearray(data)))
-
-
-async def _send(*frames: bytes, is_fenced: bool = False) -> RecordedLink:
+async def _send(*frames: bytes, is_fenced: bool = False) -> ConnectedLink:
     """Play frames to a server and wait until it has dealt with all of them."""
-    server, link = _server(is_fenced), RecordedLink()
-    _receive(_connection(link, server), *frames)
+    server = _server(is_fenced)
+    link = ConnectedLink(server)
+    link.send(*frames)
     while link.answers < len(frames) and not link.closed:
         await asyncio.sleep(0)
     await server.close()
@@ -144,26 +129,20 @@ async def test_a_handler_that_raises_before_there_is_anything_to_wait_for_costs_
         return _heartbeat(services, context, request, version)
 
     row = HandledApi(HeartbeatRequest, HeartbeatResponse, beat)
-    server, link = (
-        RequestServer(cast(BrokerServices, None), (row,), UnlimitedTurn(), unexpected),
-        RecordedLink(),
-    )
-    _receive(_connection(link, server), _beat("fine", 1), _beat("raises", 2), _beat("fine", 3))
-    assert link.answers == 3 and not link.closed
-    codes, position = [], 0
-    while position < len(link.sent):
-        (size,) = struct.unpack_from(">i", link.sent, position)
-        answer = HeartbeatResponse.decode(bytes(link.sent[position + 8 : position + 4 + size]), 3)
-        codes.append(answer.error_code)
-        position += 4 + size
+    server = RequestServer(cast(BrokerServices, None), (row,), UnlimitedTurn(), unexpected)
+    link = ConnectedLink(server)
+    link.send(_beat("fine", 1), _beat("raises", 2), _beat("fine", 3))
+    assert not link.closed
+    codes = [HeartbeatResponse.decode(frame[4:], 3).error_code for frame in link.frames]
     assert codes == [ErrorCode.NONE, code, ErrorCode.NONE]
     await server.close()
 
 
 async def test_a_request_that_comes_after_the_close_is_not_handled() -> None:
-    server, link = _server(), RecordedLink()
+    server = _server()
     await server.close()
-    _receive(_connection(link, server), _beat("fine", 1))
+    link = ConnectedLink(server)
+    link.send(_beat("fine", 1))
     for _ in range(20):
         await asyncio.sleep(0)
     assert not link.sent and not link.closed
@@ -220,10 +199,10 @@ async def test_a_forwarded_request_is_given_up_when_its_client_has_gone() -> Non
 
     apis = (ForwardedApi(DeleteTopicsRequest, DeleteTopicsResponse, forward),)
     server = RequestServer(cast(BrokerServices, None), apis, UnlimitedTurn(), unexpected)
-    connection = _connection(RecordedLink(), server)
-    _receive(connection, _deletion(1, "t"))
+    link = ConnectedLink(server)
+    link.send(_deletion(1, "t"))
     await began.wait()
-    connection.connection_lost()
+    link.connection.connection_lost()
     async with asyncio.timeout(10):
         await given_up.wait()
 
@@ -288,12 +267,12 @@ class _Waiting:
     """A heartbeat of the group "slow" waits until it is told to go on; others are answered at once."""
 
     def __init__(self, *, ends_with_client: bool = False) -> None:
-        self.turns, self.link = _Turns(), RecordedLink()
+        self.turns = _Turns()
         self.go_on = asyncio.get_running_loop().create_future()
         self.ended: list[str] = []
         row = HandledApi(HeartbeatRequest, HeartbeatResponse, self._beat, ends_with_client=ends_with_client)
         self.server = RequestServer(cast(BrokerServices, None), (row,), self.turns, unexpected)
-        self.connection = _connection(self.link, self.server)
+        self.link = ConnectedLink(self.server)
 
     async def _beat(
         self, services: object, context: object, request: HeartbeatRequest, version: int
@@ -304,24 +283,19 @@ class _Waiting:
             finally:
                 self.ended.append("slow")
         if request.group_id == "closes":
-            self.connection.close("the handler says so")
+            self.link.connection.close("the handler says so")
         if request.group_id in ("bug", "slow and wrong"):
             raise ZeroDivisionError
         self.ended.append(request.group_id)
         return HeartbeatResponse()
 
     def receive(self, *groups: str) -> None:
-        _receive(self.connection, *(_beat(group, number) for number, group in enumerate(groups, 1)))
+        self.link.send(*(_beat(group, number) for number, group in enumerate(groups, 1)))
 
     @property
     def answered(self) -> list[int]:
         """The correlation ids of the answers, in order."""
-        found, position = [], 0
-        while position < len(self.link.sent):
-            size, correlation_id = struct.unpack_from(">ii", self.link.sent, position)
-            found.append(correlation_id)
-            position += 4 + size
-        return found
+        return [int.from_bytes(frame[:4], "big") for frame in self.link.frames]
 
 
 async def test_requests_that_need_not_wait_are_answered_before_the_loop_goes_on() -> None:
@@ -357,7 +331,7 @@ def test_a_request_of_a_client_that_has_gone_is_given_up_or_its_answer_dropped(w
         world.receive("slow", "a")
         if waits_a_turn:
             await asyncio.sleep(0)
-        world.connection.connection_lost()
+        world.link.connection.connection_lost()
         if not ends_with_client:
             world.go_on.set_result(None)
         for _ in range(5):
@@ -402,7 +376,7 @@ async def test_requests_of_a_connection_take_effect_in_order_whether_or_not_thei
     beat = HandledApi(HeartbeatRequest, HeartbeatResponse, world._beat)
     server = RequestServer(cast(BrokerServices, None), (beat, hot), world.turns, unexpected)
     topics = encode_request(DeleteTopicsRequest(), 5, 1, "client")
-    _receive(_connection(world.link, server), topics, _beat("a", 2), topics, _beat("b", 4))
+    ConnectedLink(server).send(topics, _beat("a", 2), topics, _beat("b", 4))
     assert world.ended == ["hot", "a", "hot", "b"]
     await server.close()
 
@@ -421,9 +395,10 @@ async def test_work_of_a_handler_before_its_first_wait_counts_in_the_turn_of_its
     later: list[Callable[[], None]] = []
     turns = TurnBudget(later.append, lambda: now_us)
     row = HandledApi(HeartbeatRequest, HeartbeatResponse, beat)
-    server, link = RequestServer(cast(BrokerServices, None), (row,), turns, unexpected), RecordedLink()
+    server = RequestServer(cast(BrokerServices, None), (row,), turns, unexpected)
+    link = ConnectedLink(server)
     link.has_turn = turns.has_room  # type: ignore[method-assign]
-    _receive(_connection(link, server), *(_beat("a", number) for number in range(TURN_STEPS)))
+    link.send(*(_beat("a", number) for number in range(TURN_STEPS)))
     assert len(seen) == 2
     await server.close()
 
@@ -435,7 +410,7 @@ async def test_a_client_that_sends_ten_thousand_at_once_is_answered_in_order_som
     position = 0
     while position < len(data):
         before = len(world.ended)
-        position += world.connection.receive(data[position:])
+        position += world.link.connection.receive(data[position:])
         assert 0 < len(world.ended) - before <= FRAMES_PER_CALLBACK
-        assert not world.connection.stalled
+        assert not world.link.connection.stalled
     assert world.answered == list(range(10_000))
