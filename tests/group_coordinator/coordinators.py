@@ -7,6 +7,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Any, ClassVar, TypeVar, Unpack
 
+from pykraft.coordinator.writer import PartitionWriter
 from pykraft.group_coordinator.runtime import HostedGroups
 from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.state.config import GroupConfig
@@ -71,10 +72,14 @@ class Coordinator:
 
     # ---- the coordinator
 
+    @property
+    def written_to(self) -> PartitionWriter:
+        return self.writer
+
     def new_service(self) -> GroupCoordinatorService:
         service = GroupCoordinatorService(
             self.config,
-            self.writer,
+            self.written_to,
             self.lease.clock,
             Random(self.seed),
             self.faults.append,

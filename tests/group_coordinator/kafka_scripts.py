@@ -27,15 +27,14 @@ from typing import Any
 from pykraft.kafka_protocol.codec.schema import Request
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import groups as describe
-from pykraft.kafka_protocol.messages import offsets as commit
 from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupHeartbeatRequest,
-    LeaveGroupRequest,
     MemberIdentity,
 )
 from pykraft.kafka_protocol.messages.offsets import OffsetFetchRequest, OffsetFetchRequestGroup
 from pykraft.testing.processes.waits import wait_until
 from tests.group_coordinator import tools
+from tests.group_coordinator.requests import commit_offsets, leave_group
 
 ANSWERS = Path(__file__).with_name("kafka_answers.json")
 SCRIPTS = 80
@@ -204,12 +203,11 @@ class Player:
         member = self._members.setdefault(step["member"], _Member())
         known = {"assigned": member.assigned[:1], "former": member.former[:1]}.get(step["partition"])
         topic_id, index = known[0] if known else (next(iter(self._names)), 11)
-        partition = commit.OffsetCommitRequestPartition(partition_index=index, committed_offset=1)
-        request = commit.OffsetCommitRequest(
+        request = commit_offsets(
+            {(self._names[topic_id], index): 1},
             group_id=self._group_id,
             member_id="" if step["epoch"] == "none" else step["member"],
             generation_id_or_member_epoch=self._epoch(member, step["epoch"]),
-            topics=[commit.OffsetCommitRequestTopic(name=self._names[topic_id], partitions=[partition])],
         )
         answer = await self._send(request, step["version"])
         return [one.error_code for topic in answer.topics for one in topic.partitions]
@@ -233,7 +231,7 @@ class Player:
             "both": MemberIdentity(member_id=member_id, group_instance_id=instance_id),
             "wrong": MemberIdentity(member_id="x", group_instance_id=instance_id),
         }[step["by"]]
-        answer = await self._send(LeaveGroupRequest(group_id=self._group_id, members=[identity]), 5)
+        answer = await self._send(leave_group(identity, group_id=self._group_id), 5)
         return [answer.error_code, [one.error_code for one in answer.members]]
 
     async def _describe(self, step: Step) -> Any:

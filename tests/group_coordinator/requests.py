@@ -42,6 +42,7 @@ class JoinFields(TypedDict, total=False):
 class SyncFields(TypedDict, total=False):
     """What tests set of a SyncGroup."""
 
+    group_id: str
     group_instance_id: str | None
     protocol_type: str
     protocol_name: str
@@ -53,6 +54,7 @@ class CommitFields(TypedDict, total=False):
     generation_id_or_member_epoch: int
     member_id: str
     group_instance_id: str | None
+    retention_time_ms: int
 
 
 class HeartbeatFields(TypedDict, total=False):
@@ -127,22 +129,25 @@ def sync_group(
     assignments: Mapping[str, bytes] = MappingProxyType({}),
     **fields: Unpack[SyncFields],
 ) -> SyncGroupRequest:
+    values: SyncFields = {"group_id": "g"}
     given = [SyncGroupRequestAssignment(member_id=m, assignment=a) for m, a in assignments.items()]
     return SyncGroupRequest(
-        group_id="g", member_id=member_id, generation_id=generation, assignments=given, **fields
+        member_id=member_id, generation_id=generation, assignments=given, **(values | fields)
     )
 
 
-def heartbeat(member_id: str, generation: int, instance_id: str | None = None) -> HeartbeatRequest:
+def heartbeat(
+    member_id: str, generation: int, instance_id: str | None = None, *, group_id: str = "g"
+) -> HeartbeatRequest:
     return HeartbeatRequest(
-        group_id="g", member_id=member_id, generation_id=generation, group_instance_id=instance_id
+        group_id=group_id, member_id=member_id, generation_id=generation, group_instance_id=instance_id
     )
 
 
-def leave_group(*members: MemberIdentity | str) -> LeaveGroupRequest:
+def leave_group(*members: MemberIdentity | str, group_id: str = "g") -> LeaveGroupRequest:
     """Members by their ids, or by what else names them."""
     named = [MemberIdentity(member_id=one) if isinstance(one, str) else one for one in members]
-    return LeaveGroupRequest(group_id="g", members=named)
+    return LeaveGroupRequest(group_id=group_id, members=named)
 
 
 def commit_offsets(

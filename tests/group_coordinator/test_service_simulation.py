@@ -39,25 +39,22 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.markers import EndOfTransaction
 from pykraft.kafka_protocol.messages.groups import (
-    ConsumerGroupHeartbeatRequest,
-    HeartbeatRequest,
     JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-)
-from pykraft.kafka_protocol.messages.offsets import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-    OffsetFetchRequest,
-    OffsetFetchRequestGroup,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE, TopicImage
 from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
 from tests.group_coordinator import tools
+from tests.group_coordinator.requests import (
+    HeartbeatFields,
+    commit_offsets,
+    consumer_heartbeat,
+    fetch_offsets,
+    heartbeat,
+    join_group,
+    sync_group,
+)
 
 SESSION_S = 10.0
 COMMIT_S = 5.0
@@ -372,9 +369,7 @@ class World:
     async def commit(self, group_id: str, topic: str) -> None:
         self.value += 1
         value, began_s, incarnation = self.value, self.loop.now_s, self.incarnation
-        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=value)
-        topics = [OffsetCommitRequestTopic(name=topic, partitions=[partition])]
-        answer = await self.send(OffsetCommitRequest(group_id=group_id, topics=topics), 8)
+        answer = await self.send(commit_offsets({(topic, 0): value}, group_id=group_id), 8)
         code = answer.topics[0].partitions[0].error_code
         took_s = self.loop.now_s - began_s
         assert took_s <= COMMIT_S + 0.6, f"a commit is answered after {took_s} s"
@@ -398,17 +393,14 @@ class World:
 
     async def commit_briefly(self) -> None:
         """As old clients do, which name a retention time of their own."""
-        partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=1)
-        topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
         while self.loop.now_s < DURATION_S:
-            request = OffsetCommitRequest(group_id="brief", retention_time_ms=20_000, topics=topics)
+            request = commit_offsets({("t", 0): 1}, group_id="brief", retention_time_ms=20_000)
             await self.send(request, 3)
             await asyncio.sleep(self.rng.random() * 10)
 
     async def fetch(self, group_id: str, topic: str) -> None:
         began_s, floor, incarnation = self.loop.now_s, self.acknowledged.get(group_id, -1), self.incarnation
-        request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
-        (group,) = (await self.send(request, 8)).groups
+        (group,) = (await self.send(fetch_offsets(group_id), 8)).groups
         assert self.loop.now_s - began_s <= 2 * COMMIT_S + 1.2, "offsets are answered late"
         if group.error_code:
             assert group.error_code in RETRIABLE, group.error_code
@@ -449,7 +441,7 @@ class World:
     async def beat(self, member: Member, epoch: int) -> None:
         began_s, mark = self.loop.now_s, self.log.mark
         end, was_expired = len(self.log.records), self.lease.is_expired
-        joins: dict[str, Any] = {}
+        joins: HeartbeatFields = {}
         if epoch == 0:
             member.owned = set()
             joins = {
@@ -457,13 +449,7 @@ class World:
                 "subscribed_topic_names": [] if member.regex else ["t"],
                 "subscribed_topic_regex": member.regex,
             }
-        request = ConsumerGroupHeartbeatRequest(
-            group_id="g",
-            member_id=member.member_id,
-            member_epoch=epoch,
-            topic_partitions=tools.to_request(member.owned),
-            **joins,
-        )
+        request = consumer_heartbeat(member.member_id, epoch, member.owned, **joins)
         answer = await self.send(request, 1)
         code = answer.error_code
         if code == ErrorCode.NONE:
@@ -530,13 +516,12 @@ class World:
         await asyncio.sleep(self.rng.random() * 40)
         while self.loop.now_s < DURATION_S:
             if generation < 0:
-                request = JoinGroupRequest(
+                request = join_group(
+                    member_id,
+                    {"range": b"%d" % number},
                     group_id="c",
-                    member_id=member_id,
                     session_timeout_ms=self.rng.choice((6_000, 12_000)),
                     rebalance_timeout_ms=20_000,
-                    protocol_type="consumer",
-                    protocols=[JoinGroupRequestProtocol(name="range", metadata=b"%d" % number)],
                 )
                 if member_id and self.rng.random() < 0.3:
                     self.tasks.append(asyncio.ensure_future(self.give_up(request)))
@@ -551,18 +536,13 @@ class World:
                     member_id = ""
                 elif joined.error_code == ErrorCode.NONE:
                     generation = joined.generation_id
-                    given = [
-                        SyncGroupRequestAssignment(member_id=one.member_id, assignment=b"a")
-                        for one in joined.members
-                    ]
-                    sync = SyncGroupRequest(
-                        group_id="c", generation_id=generation, member_id=member_id, assignments=given
-                    )
+                    given = {one.member_id: b"a" for one in joined.members}
+                    sync = sync_group(member_id, generation, given, group_id="c")
                     synced = await self.send(sync, 3)
                     generation = generation if synced.error_code == ErrorCode.NONE else -1
                     self.counts["synced"] += synced.error_code == ErrorCode.NONE
             else:
-                beat = HeartbeatRequest(group_id="c", generation_id=generation, member_id=member_id)
+                beat = heartbeat(member_id, generation, group_id="c")
                 was_expired, began_s = self.lease.is_expired and self.is_loaded, self.loop.now_s
                 code = (await self.send(beat, 3)).error_code
                 # While the group is loaded, all members are told that nothing has changed, as in Kafka.

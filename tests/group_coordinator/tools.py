@@ -196,6 +196,10 @@ class ShardLab:
         values = {"client_id": "client", "client_host": "/127.0.0.1", "new_member_id": "new-id"} | more
         return Call(self.config, self.topics, version, self.clock.now_ms, **values)  # type: ignore[arg-type]
 
+    @property
+    def state(self) -> ShardState:
+        return self.shard.state
+
     def apply(self, decide: Callable[[ShardState], AnyResult]) -> GroupOutcome:
         outcome = self.shard.apply(decide, wall_ms=self.clock.now_ms, now_ms=self.clock.now_ms)
         self.resolution = outcome.result.resolution or self.resolution

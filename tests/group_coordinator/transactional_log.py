@@ -12,10 +12,8 @@ from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator.loading import Loader
 from pykraft.group_coordinator.offsets.transactional import TransactionalCommit
 from pykraft.group_coordinator.shard import GroupShard
-from pykraft.group_coordinator.state.config import GroupConfig
-from pykraft.group_coordinator.state.result import AnyResult, Call
+from pykraft.group_coordinator.state.result import Call
 from pykraft.group_coordinator.state.shard_state import ShardState
-from pykraft.group_coordinator.state.subscription import TopicsView
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -27,7 +25,6 @@ from pykraft.kafka_protocol.messages.offsets import (
     TxnOffsetCommitResponse,
 )
 from pykraft.kafka_protocol.records import BatchHeader, assign_offset, read_header
-from tests.clocks import ManualClock
 from tests.group_coordinator import tools
 
 
@@ -96,19 +93,10 @@ def load_state(log: TransactionalLog) -> ShardState:
     return loader.state
 
 
-class TransactionalLab:
-    """One shard. ``sizes``: the numbers of partitions of topics."""
-
+class TransactionalLab(tools.ShardLab):
     def __init__(self, sizes: Mapping[str, int] = MappingProxyType({"t": 4, "u": 4})) -> None:
-        self.config = GroupConfig(consumer_assignment_interval_ms=0)
-        self.clock = ManualClock()
         self.log = TransactionalLog()
-        self.topics = TopicsView(tools.make_image(dict(sizes)))
-        self.shard = self.load()
-
-    @property
-    def state(self) -> ShardState:
-        return self.shard.state
+        super().__init__(dict(sizes))
 
     def load(self) -> GroupShard:
         shard = GroupShard(0, 1, self.log)
@@ -116,15 +104,8 @@ class TransactionalLab:
         shard.start_sessions(self.clock.now_ms, 2**31)
         return shard
 
-    def fail_over(self) -> None:
-        self.shard = self.load()
-
-    def call(self, version: int = 5) -> Call:
-        return Call(self.config, self.topics, version, self.clock.now_ms)
-
-    def apply(self, decide: Callable[[ShardState], AnyResult]) -> object:
-        outcome = self.shard.apply(decide, wall_ms=self.clock.now_ms, now_ms=self.clock.now_ms)
-        return outcome.result.response
+    def call(self, version: int = 5, **more: str) -> Call:
+        return super().call(version, **more)
 
     def commit(self, request: TxnOffsetCommitRequest, version: int = 5) -> list[int]:
         """The error codes of all partitions."""
@@ -133,7 +114,7 @@ class TransactionalLab:
     def answer(self, request: TxnOffsetCommitRequest, version: int = 5) -> TxnOffsetCommitResponse:
         commit = TransactionalCommit(request, self.call(version))
         try:
-            codes = self.apply(commit.decide)
+            codes = self.apply(commit.decide).result.response
         except KafkaError as error:
             return at_once(commit.refuse(error.code))
         assert isinstance(codes, list)

@@ -15,12 +15,12 @@ from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.groups import (
     ConsumerGroupDescribeResponse,
-    LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
 )
 from tests.broker.answers import as_read
 from tests.group_coordinator import tools
+from tests.group_coordinator.requests import leave_group
 
 T = tools.topic_id("t")
 
@@ -48,8 +48,7 @@ def refused(lab: tools.ShardLab, member_id: str, epoch: int, instance_id: str) -
 
 
 def remove(lab: tools.ShardLab, *identities: MemberIdentity) -> list[int]:
-    request = LeaveGroupRequest(group_id="g", members=list(identities))
-    outcome = lab.apply(lambda state: remove_members(lab.group, request, lab.call(5)))
+    outcome = lab.apply(lambda state: remove_members(lab.group, leave_group(*identities), lab.call(5)))
     assert isinstance(outcome.result.response, LeaveGroupResponse)
     return [member.error_code for member in outcome.result.response.members]
 

@@ -20,18 +20,10 @@ from pykraft.kafka_protocol.consumer_protocol import (
     encode_subscription,
 )
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.messages.groups import (
-    HeartbeatRequest,
-    JoinGroupRequest,
-    JoinGroupRequestProtocol,
-    LeaveGroupRequest,
-    MemberIdentity,
-    SyncGroupRequest,
-    SyncGroupRequestAssignment,
-)
 from tests.group_coordinator import tools
+from tests.group_coordinator.requests import heartbeat, join_group, leave_group, sync_group
 
-SESSION_MS, REBALANCE_MS = 10_000, 20_000
+REBALANCE_MS = 20_000
 
 
 class Lab(tools.ShardLab):
@@ -65,37 +57,27 @@ class Lab(tools.ShardLab):
         subscription = ConsumerProtocolSubscription(
             topics=["t"], owned_partitions=named, generation_id=generation
         )
-        protocol = JoinGroupRequestProtocol(name="sticky", metadata=encode_subscription(subscription, 2))
-        request = JoinGroupRequest(
-            group_id="g",
-            member_id=member_id,
+        request = join_group(
+            member_id,
+            {"sticky": encode_subscription(subscription, 2)},
             group_instance_id=instance_id,
-            session_timeout_ms=SESSION_MS,
             rebalance_timeout_ms=REBALANCE_MS,
-            protocol_type="consumer",
-            protocols=[protocol],
         )
         outcome = self.ask(handle_join_group, request, version, new_member_id=new_id)
         return self.own_answer(outcome, member_id)
 
     def sync(self, member_id: str, generation: int, **shares: tuple[int, ...]) -> Any:
-        given = [
-            SyncGroupRequestAssignment(member_id=name.replace("_", "-"), assignment=assignment(share))
-            for name, share in shares.items()
-        ]
-        request = SyncGroupRequest(
-            group_id="g", member_id=member_id, generation_id=generation, assignments=given
+        given = {name.replace("_", "-"): assignment(share) for name, share in shares.items()}
+        return self.own_answer(
+            self.ask(handle_sync_group, sync_group(member_id, generation, given)), member_id
         )
-        return self.own_answer(self.ask(handle_sync_group, request), member_id)
 
     def beat(self, member_id: str, generation: int) -> int:
-        request = HeartbeatRequest(group_id="g", member_id=member_id, generation_id=generation)
-        response: Any = self.ask(handle_heartbeat, request).result.response
+        response: Any = self.ask(handle_heartbeat, heartbeat(member_id, generation)).result.response
         return int(response.error_code)
 
     def leave(self, *member_ids: str) -> None:
-        identities = [MemberIdentity(member_id=one) for one in member_ids]
-        self.ask(handle_leave_group, LeaveGroupRequest(group_id="g", members=identities), 5)
+        self.ask(handle_leave_group, leave_group(*member_ids), 5)
 
     def own_answer(self, outcome: GroupOutcome, member_id: str) -> Any:
         """The answer for the member that asked, None if it waits."""

@@ -4,13 +4,12 @@ It is long because each way to end a transaction is met by everything else that 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from random import Random
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from pykraft.broker.replicas.leading.coordinator_topic import unfold_batches
+from pykraft.coordinator.writer import PartitionWriter
 from pykraft.group_coordinator.housekeeping import (
     Sweep,
     sweep_after_load,
@@ -24,11 +23,9 @@ from pykraft.group_coordinator.offsets import transactional as transactional_off
 from pykraft.group_coordinator.offsets.delete_groups import handle_delete_groups
 from pykraft.group_coordinator.offsets.large_fetches import LargeFetch
 from pykraft.group_coordinator.offsets.transactional import TransactionalCommit, refuse_all
-from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.group_coordinator.state.classic_group import ClassicGroup, ClassicMember, ClassicState
 from pykraft.group_coordinator.state.codec import encode_record
 from pykraft.group_coordinator.state.commits import TopicCommit
-from pykraft.group_coordinator.state.config import GroupConfig
 from pykraft.group_coordinator.state.consumer_group import ConsumerGroup
 from pykraft.group_coordinator.state.member import ConsumerMember
 from pykraft.group_coordinator.state.offset_table import rows_of
@@ -50,12 +47,10 @@ from pykraft.kafka_protocol.messages.offsets import (
 )
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import NO_SEQUENCE, TRANSACTIONAL_BIT
-from pykraft.metadata_log.delta import MetadataDelta
-from pykraft.metadata_log.image import EMPTY_IMAGE
 from pykraft.metadata_log.persistent import Map
 from tests.asynchronous import in_loop
-from tests.clocks import ManualClock
 from tests.group_coordinator import tools
+from tests.group_coordinator.coordinators import Coordinator, running
 from tests.group_coordinator.transactional_log import (
     TransactionalLab,
     TransactionalLog,
@@ -66,7 +61,7 @@ from tests.group_coordinator.transactional_log import (
     load_state,
     verified,
 )
-from tests.unexpected import unexpected
+from tests.waits import settle
 
 LONG_MS = 10**12
 
@@ -366,7 +361,7 @@ def test_deleted_group_forgets_what_is_pending() -> None:
     lab = TransactionalLab()
     commit_outside(lab, 3, 0)
     lab.commit(commit_request({0: 5, 1: 5}))
-    answer = lab.apply(lambda state: handle_delete_groups(state, ["g"], 1 << 20))
+    answer = lab.apply(lambda state: handle_delete_groups(state, ["g"], 1 << 20)).result.response
     assert isinstance(answer, DeleteGroupsResponse)
     assert answer.results[0].error_code == ErrorCode.NONE
     assert lab.log.batches[-1].header.record_count == 3  # one tombstone for each partition, and the group's
@@ -468,28 +463,26 @@ def test_load_of_a_large_transaction_is_sliced() -> None:
 # -- the service ---------------------------------------------------------------------------------------------
 
 
-class Broker:
+class Broker(Coordinator):
+    """Its log has transactions."""
+
     def __init__(self) -> None:
-        self.clock, self.log = ManualClock(), TransactionalLog()
-        config = GroupConfig(offsets_topic_num_partitions=1)
-        self.service = GroupCoordinatorService(config, self.log, self.clock, Random(1), unexpected)
-        image = tools.make_image({"t": 4})
-        self.service.on_metadata(MetadataDelta(EMPTY_IMAGE, image), image)
+        self.log = TransactionalLog()
         self.asked: list[int] = []
+        super().__init__()
 
-    async def lead(self) -> None:
-        self.service.on_elected(0, 1)
-        for _ in range(10):
-            await asyncio.sleep(0)
+    @property
+    def written_to(self) -> PartitionWriter:
+        return self.log
 
-    async def commit(self, request: TxnOffsetCommitRequest, verify: Verify = verified) -> list[int]:
+    async def txn_commit(self, request: TxnOffsetCommitRequest, verify: Verify = verified) -> list[int]:
         def asking(partition: int) -> Awaitable[Callable[[], None]]:
             self.asked.append(partition)
             return verify(partition)
 
         return codes_of(await self.service.txn_offset_commit(tools.CALLER, request, 5, asking))
 
-    async def fetch(self) -> tuple[int, int]:
+    async def stable(self) -> tuple[int, int]:
         """Offset and error code of partition 0, of a reader of stable offsets."""
         topic = OffsetFetchRequestTopics(name="t", partition_indexes=[0])
         group = OffsetFetchRequestGroup(group_id="g", topics=[topic])
@@ -499,36 +492,25 @@ class Broker:
         one = answer.groups[0].topics[0].partitions[0]
         return one.committed_offset, one.error_code
 
-    def reach(self) -> None:
+    def release(self) -> None:
         self.log.mark = self.log.end
         self.service.on_high_watermark(0, self.log.mark)
 
 
-@asynccontextmanager
-async def begun() -> AsyncIterator[Broker]:
-    broker = Broker()
-    try:
-        async with asyncio.timeout(20):
-            yield broker
-    finally:
-        await broker.service.stop()
-
-
-broker = in_loop(begun)
+broker = in_loop(lambda: running(Broker()))
 
 
 async def test_offset_is_told_when_the_marker_is_committed(broker: Broker) -> None:
     await broker.lead()
-    assert await broker.commit(commit_request({0: 5})) == [0]
-    assert await broker.fetch() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+    assert await broker.txn_commit(commit_request({0: 5})) == [0]
+    assert await broker.stable() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     broker.log.hold = True
     ending = asyncio.ensure_future(broker.service.end_transaction(0, end_of(1, commits=True)))
-    fetching = asyncio.ensure_future(broker.fetch())
-    for _ in range(10):
-        await asyncio.sleep(0)
+    fetching = asyncio.ensure_future(broker.stable())
+    await settle()
     assert broker.log.batches[-1].header.is_control
     assert not ending.done() and not fetching.done()
-    broker.reach()
+    broker.release()
     await ending
     assert await fetching == (5, ErrorCode.NONE)
 
@@ -540,12 +522,12 @@ async def test_marker_does_not_overtake_what_was_decided_before(broker: Broker) 
     async def verify(partition: int) -> Callable[[], None]:
         return deciding.set
 
-    committing = asyncio.ensure_future(broker.commit(commit_request({0: 5}), verify))
+    committing = asyncio.ensure_future(broker.txn_commit(commit_request({0: 5}), verify))
     await deciding.wait()
     await broker.service.end_transaction(0, end_of(1, commits=True))
     assert await committing == [0]
     assert [batch.header.is_control for batch in broker.log.batches] == [False, True]
-    assert await broker.fetch() == (5, ErrorCode.NONE)
+    assert await broker.stable() == (5, ErrorCode.NONE)
 
 
 async def test_nothing_is_written_after_a_marker_has_overtaken_the_verification(broker: Broker) -> None:
@@ -557,17 +539,17 @@ async def test_nothing_is_written_after_a_marker_has_overtaken_the_verification(
 
         return is_over
 
-    assert await broker.commit(commit_request({0: 5}), verify) == [ErrorCode.INVALID_TXN_STATE]
+    assert await broker.txn_commit(commit_request({0: 5}), verify) == [ErrorCode.INVALID_TXN_STATE]
     assert not broker.log.batches
 
 
 async def test_nobody_is_asked_about_what_is_refused_anyway(broker: Broker) -> None:
-    assert await broker.commit(commit_request({0: 5})) == [ErrorCode.NOT_COORDINATOR]
+    assert await broker.txn_commit(commit_request({0: 5})) == [ErrorCode.NOT_COORDINATOR]
     await broker.lead()
-    assert await broker.commit(commit_request({9: 5})) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
-    assert await broker.commit(commit_request({0: 5}, group_id="")) == [ErrorCode.INVALID_GROUP_ID]
+    assert await broker.txn_commit(commit_request({9: 5})) == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    assert await broker.txn_commit(commit_request({0: 5}, group_id="")) == [ErrorCode.INVALID_GROUP_ID]
     assert broker.asked == [] and not broker.log.batches
-    assert await broker.commit(commit_request({0: 5})) == [0]
+    assert await broker.txn_commit(commit_request({0: 5})) == [0]
     assert broker.asked == [0]
 
 
@@ -580,7 +562,7 @@ async def test_marker_that_cannot_be_written_leaves_the_offsets_pending(
         await broker.service.end_transaction(0, end)
     assert refused.value.code is ErrorCode.NOT_COORDINATOR
     await broker.lead()
-    await broker.commit(commit_request({0: 5}))
+    await broker.txn_commit(commit_request({0: 5}))
     broker.log.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     with pytest.raises(KafkaError) as failed:
         await broker.service.end_transaction(0, end)
@@ -592,11 +574,10 @@ async def test_marker_that_cannot_be_written_leaves_the_offsets_pending(
         with pytest.raises(KafkaError) as loading:
             await broker.service.end_transaction(0, end)
         assert loading.value.code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        for _ in range(10):
-            await asyncio.sleep(0)
-    assert await broker.fetch() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
+        await settle()
+    assert await broker.stable() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     await broker.service.end_transaction(0, end)
-    assert await broker.fetch() == (5, ErrorCode.NONE)
+    assert await broker.stable() == (5, ErrorCode.NONE)
 
 
 def large_request(topics: int, partitions: int, producer_id: int = 1) -> TxnOffsetCommitRequest:
