@@ -299,7 +299,7 @@ W = TypeVar("W", bound=Coordinator)
 
 
 @asynccontextmanager
-async def running(world: W, *, leads: bool = False) -> AsyncIterator[W]:
+async def running(world: W, *, leads: bool = True) -> AsyncIterator[W]:
     try:
         if leads:
             await world.lead()
@@ -310,13 +310,17 @@ async def running(world: W, *, leads: bool = False) -> AsyncIterator[W]:
     assert not world.faults, world.faults
 
 
-def running_world(config: GroupConfig = CONFIG) -> AbstractAsyncContextManager[Coordinator]:
-    return running(Coordinator(config))
+def running_world(
+    config: GroupConfig = CONFIG, leads: bool = True
+) -> AbstractAsyncContextManager[Coordinator]:
+    return running(Coordinator(config), leads=leads)
 
 
-def running_broker(config: GroupConfig = SHORT_METADATA) -> AbstractAsyncContextManager[Coordinator]:
-    return running(Coordinator(config))
+def running_broker(
+    config: GroupConfig = SHORT_METADATA, leads: bool = True
+) -> AbstractAsyncContextManager[Coordinator]:
+    return running(Coordinator(config), leads=leads)
 
 
 def running_classic() -> AbstractAsyncContextManager[Classic]:
-    return running(Classic(CLASSIC_CONFIG), leads=True)
+    return running(Classic(CLASSIC_CONFIG))

@@ -99,4 +99,4 @@ def owned_by(answer: Any) -> set[int] | None:
 
 def running_fleet(**config: object) -> AbstractAsyncContextManager[Fleet]:
     """With these settings of the coordinator."""
-    return running(Fleet(replace(CONFIG, **config)), leads=True)  # type: ignore[arg-type]
+    return running(Fleet(replace(CONFIG, **config)))  # type: ignore[arg-type]

@@ -21,7 +21,6 @@ world = in_loop(running_broker)
 
 
 async def test_groups_are_listed_by_state_and_type(world: Coordinator) -> None:
-    await world.lead()
     await world.beat()
     await world.commit({("t", 0): 1}, group_id="simple")
     everything = await world.wire(ListGroupsRequest(), 5)
@@ -41,7 +40,6 @@ async def test_groups_are_listed_by_state_and_type(world: Coordinator) -> None:
 async def test_filters_that_match_nothing_list_nothing(
     world: Coordinator, states: list[str], types: list[str]
 ) -> None:
-    await world.lead()
     await world.beat()
     await world.commit({("t", 0): 1}, group_id="simple")
     request = ListGroupsRequest(states_filter=states, types_filter=types)
@@ -53,7 +51,6 @@ async def test_filters_that_match_nothing_list_nothing(
 
 
 async def test_group_that_is_missing_is_told_from_one_of_the_other_kind(world: Coordinator) -> None:
-    await world.lead()
     await world.beat()
     await world.commit({("t", 0): 1}, group_id="simple")
     classic = (await world.wire(DescribeGroupsRequest(groups=["g", "x", ""]), 6)).groups
@@ -71,7 +68,6 @@ async def test_group_that_is_missing_is_told_from_one_of_the_other_kind(world: C
 
 
 async def test_longest_name_of_a_group_that_is_missing_fits_into_the_answer(world: Coordinator) -> None:
-    await world.lead()
     name = "x" * MAX_STRING_BYTES
     classic = (await world.wire(DescribeGroupsRequest(groups=[name]), 6)).groups
     consumer = (await world.wire(ConsumerGroupDescribeRequest(group_ids=[name]), 1)).groups
@@ -81,7 +77,6 @@ async def test_longest_name_of_a_group_that_is_missing_fits_into_the_answer(worl
 
 
 async def test_group_that_only_waits_for_a_member_to_join_is_deleted(world: Coordinator) -> None:
-    await world.lead()
     join = join_group()
     pending = await world.wire(join, 5)
     assert pending.error_code == ErrorCode.MEMBER_ID_REQUIRED
@@ -93,7 +88,6 @@ async def test_group_that_only_waits_for_a_member_to_join_is_deleted(world: Coor
 
 
 async def test_each_describe_api_refers_the_client_to_the_other(world: Coordinator) -> None:
-    await world.lead()
     await world.beat()
     await world.commit({("t", 0): 1}, group_id="simple")
     classic = (await world.wire(DescribeGroupsRequest(groups=["g", "simple"]), 6)).groups
@@ -114,7 +108,6 @@ async def test_each_describe_api_refers_the_client_to_the_other(world: Coordinat
 
 
 async def test_only_empty_groups_are_deleted_with_everything_they_have(world: Coordinator) -> None:
-    await world.lead()
     await world.beat()
     await world.commit({("t", 0): 1}, group_id="simple")
     await world.commit({("t", 0): 1}, 9, member_id="m", generation_id_or_member_epoch=2)
@@ -133,7 +126,6 @@ async def test_only_empty_groups_are_deleted_with_everything_they_have(world: Co
 
 
 async def test_empty_groups_change_protocol_and_keep_their_offsets(world: Coordinator) -> None:
-    await world.lead()
     await world.commit({("t", 0): 1})
     assert (await world.beat()).error_code == 0, "an empty classic group is replaced"
     join = join_group()
@@ -151,7 +143,6 @@ def test_apis_of_share_and_streams_groups_are_not_offered() -> None:
 
 
 async def test_consumer_groups_are_not_described_where_their_protocol_is_off(world: Coordinator) -> None:
-    await world.lead()
     request = ConsumerGroupDescribeRequest(group_ids=["g"])
     off = replace(world.config, rebalance_protocols=("classic",))
     world.service.on_config(off)
@@ -164,7 +155,6 @@ async def test_consumer_groups_are_not_described_where_their_protocol_is_off(wor
 async def test_changed_settings_of_the_broker_hold_from_the_next_heartbeat_on(
     world: Coordinator,
 ) -> None:
-    await world.lead()
     await world.beat("a")
     world.service.on_config(replace(world.config, consumer_assignment_interval_ms=60_000))
     assert (await world.beat("b")).member_epoch == 2

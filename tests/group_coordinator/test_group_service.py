@@ -38,8 +38,8 @@ from tests.group_coordinator.coordinators import (
 from tests.narrowing import present
 from tests.waits import settle
 
-world = in_loop(running_broker)
-coordinator = in_loop(running_world)
+world = in_loop(lambda: running_broker(leads=False))
+coordinator = in_loop(lambda: running_world(leads=False))
 
 
 def all_requests() -> list[tuple[Message, int]]:

@@ -13,13 +13,12 @@ from tests.group_coordinator.requests import fetch_offsets
 from tests.narrowing import present
 from tests.waits import settle
 
-world = in_loop(lambda: running(Coordinator(), leads=True))
+world = in_loop(lambda: running(Coordinator()))
 coordinator = in_loop(running_world)
 
 
 async def test_coordinator_past_its_lease_answers_no_member(coordinator: Coordinator) -> None:
     """Another coordinator may have reassigned the member's partitions, or accepted newer commits."""
-    await coordinator.lead()
     joined = await coordinator.beat("m", 0)
     assert joined.error_code == 0
     coordinator.lease.end_ms = None
@@ -35,7 +34,6 @@ async def test_coordinator_past_its_lease_answers_no_member(coordinator: Coordin
 async def test_members_refused_past_the_lease_are_not_removed_when_their_sessions_expire(
     coordinator: Coordinator,
 ) -> None:
-    await coordinator.lead()
     joined = await coordinator.beat("m", 0)
     await coordinator.pass_time(40_000)
     coordinator.lease.end_ms = None
@@ -52,7 +50,6 @@ async def test_members_refused_past_the_lease_are_not_removed_when_their_session
 
 
 async def test_lapse_between_two_ticks_is_noticed_by_the_refusal_alone(coordinator: Coordinator) -> None:
-    await coordinator.lead()
     joined = await coordinator.beat("m", 0)
     coordinator.lease.end_ms = None
     coordinator.clock.now_ms += 40_000

@@ -181,9 +181,11 @@ class World:
 
 
 @asynccontextmanager
-async def running_world() -> AsyncIterator[World]:
+async def running_world(leads: bool = True) -> AsyncIterator[World]:
     world = World()
     try:
+        if leads:
+            await world.lead()
         yield world
     finally:
         await world.service.stop()

@@ -28,7 +28,6 @@ async def open_transactions(world: World, *names: str) -> dict[str, InitProducer
 
 
 async def test_all_decisions_that_become_committed_together_get_their_markers(world: World) -> None:
-    await world.lead(3)
     producers = await open_transactions(world, "a", "b", "c")
     world.writer.hold = True
     ending = []
@@ -45,7 +44,6 @@ async def test_all_decisions_that_become_committed_together_get_their_markers(wo
 
 
 async def test_of_two_ends_that_arrive_together_the_first_decides(world: World) -> None:
-    await world.lead()
     (producer,) = (await open_transactions(world, NAME)).values()
     ends = [world.end(producer, committed=committed) for committed in (False, True, False)]
     codes = await asyncio.gather(*ends)
@@ -57,7 +55,6 @@ async def test_of_two_ends_that_arrive_together_the_first_decides(world: World) 
 
 
 async def test_two_producers_that_begin_together_are_told_apart(world: World) -> None:
-    await world.lead()
     first, second = await asyncio.gather(world.begin(), world.begin())
     assert first.producer_id == second.producer_id
     assert (first.producer_epoch, second.producer_epoch) == (0, 1)
@@ -68,7 +65,6 @@ async def test_two_producers_that_begin_together_are_told_apart(world: World) ->
 async def test_what_is_decided_and_not_yet_written_when_the_leadership_ends_has_not_happened(
     world: World,
 ) -> None:
-    await world.lead(3)
     beginning = asyncio.ensure_future(world.begin())
     await asyncio.sleep(0)
     hosted = world.service._runtime._hosted[0]
@@ -84,7 +80,6 @@ async def test_what_is_decided_and_not_yet_written_when_the_leadership_ends_has_
 
 
 async def test_readers_that_wait_for_the_lease_are_all_answered_when_it_is_renewed(world: World) -> None:
-    await world.lead()
     await world.begin()
     world.expire_lease()
     reading = [asyncio.ensure_future(world.state()) for _ in range(3)]
@@ -95,7 +90,6 @@ async def test_readers_that_wait_for_the_lease_are_all_answered_when_it_is_renew
 
 
 async def test_reader_that_waits_for_the_lease_is_sent_away_when_the_leadership_ends(world: World) -> None:
-    await world.lead()
     await world.begin()
     world.expire_lease()
     request = ListTransactionsRequest()
@@ -110,7 +104,6 @@ async def test_reader_that_waits_for_the_lease_is_sent_away_when_the_leadership_
 async def test_decision_that_could_not_be_written_is_carried_out_once_when_it_is_repeated(
     world: World,
 ) -> None:
-    await world.lead()
     (producer,) = (await open_transactions(world, NAME)).values()
     world.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     assert await world.end(producer) == ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -124,7 +117,6 @@ async def test_decision_that_could_not_be_written_is_carried_out_once_when_it_is
 
 
 async def test_none_of_many_waits_longer_than_the_first_when_replicas_are_gone(world: World) -> None:
-    await world.lead()
     world.writer.hold = True
     waiting = [asyncio.ensure_future(world.begin(name=f"id-{number}")) for number in range(20)]
     await asyncio.sleep(29)
@@ -134,6 +126,7 @@ async def test_none_of_many_waits_longer_than_the_first_when_replicas_are_gone(w
     assert all(isinstance(one, KafkaError) for one in answers)
 
 
+@pytest.mark.world(leads=False)
 async def test_coordinator_that_stops_sends_everybody_away(world: World) -> None:
     for partition in range(3):
         world.service.on_elected(partition, 1)
@@ -167,7 +160,6 @@ async def test_load_goes_on_when_its_log_can_be_read_again(world: World) -> None
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
             return await super().read(partition, start_offset)
 
-    await world.lead(3)
     names = [f"id-{number}" for number in range(5)]
     await open_transactions(world, *names)
     bad = BadLog(logs=world.writer.logs, watermarks=world.writer.watermarks, read_slice=2)
@@ -184,7 +176,6 @@ async def test_load_goes_on_when_its_log_can_be_read_again(world: World) -> None
 
 
 async def test_load_for_an_epoch_that_is_over_begins_nothing(world: World) -> None:
-    await world.lead(3)
     (producer,) = (await open_transactions(world, NAME)).values()
     world.leaders.open.clear()
     assert await world.end(producer) == 0
@@ -202,7 +193,6 @@ async def test_load_for_an_epoch_that_is_over_begins_nothing(world: World) -> No
 
 
 async def test_all_ids_that_nobody_uses_are_forgotten_and_no_other(world: World) -> None:
-    await world.lead()
     unused = [f"id-{number:03}" for number in range(250)]
     for name in [*unused, "used", "open"]:
         await world.begin(name=name)
@@ -217,7 +207,6 @@ async def test_all_ids_that_nobody_uses_are_forgotten_and_no_other(world: World)
 
 async def test_each_transaction_that_is_open_for_too_long_is_aborted_in_its_time(world: World) -> None:
     """The timer begins again after each walk, also after one that has found something."""
-    await world.lead()
     for number in range(4):
         producer = await world.begin(timeout_ms=5_000, name=f"id-{number}")
         assert await world.add(producer, name=f"id-{number}") == 0

@@ -23,7 +23,6 @@ async def prepare(world: World, *names: str) -> None:
 async def test_new_coordinator_ends_all_transactions_that_were_decided_before(
     world: World, slice_records: int
 ) -> None:
-    await world.lead(3)
     names = [f"id-{number}" for number in range(250)]
     await prepare(world, "ended")
     world.leaders.open.set()
@@ -44,7 +43,6 @@ async def test_new_coordinator_ends_all_transactions_that_were_decided_before(
 
 
 async def test_markers_wait_until_what_the_new_coordinator_has_read_is_committed(world: World) -> None:
-    await world.lead(3)
     await prepare(world, "a", "b", "c")
     committed = len(world.writer.logs[0])
     await prepare(world, "late")
@@ -60,7 +58,6 @@ async def test_markers_wait_until_what_the_new_coordinator_has_read_is_committed
 
 async def test_leader_that_is_confirmed_goes_on_as_it_is(world: World) -> None:
     """The same epoch again, or an older one: nothing is read again, and nothing that waits is refused."""
-    await world.lead(3)
     ending = await world.end_without_replicas()
     world.writer.read_gate = asyncio.Event()  # to read now would take for ever
     for epoch in (3, 2):
@@ -73,7 +70,6 @@ async def test_leader_that_is_confirmed_goes_on_as_it_is(world: World) -> None:
 
 
 async def test_leader_is_confirmed_while_it_loads(world: World) -> None:
-    await world.lead(3)
     await world.begin()
     await world.service.stop()
     world.service = world.make_service()
@@ -88,7 +84,6 @@ async def test_leader_is_confirmed_while_it_loads(world: World) -> None:
 
 
 async def test_newer_epoch_reads_everything_again_and_refuses_what_waits(world: World) -> None:
-    await world.lead(3)
     ending = await world.end_without_replicas()
     world.service.on_elected(0, 5)
     assert await ending == ErrorCode.NOT_COORDINATOR
@@ -101,7 +96,6 @@ async def test_newer_epoch_reads_everything_again_and_refuses_what_waits(world: 
 
 
 async def test_coordinator_that_resigned_coordinates_nothing(world: World) -> None:
-    await world.lead(3)
     producer = await world.begin()
     await world.add(producer)
     world.leaders.open.clear()
@@ -120,7 +114,6 @@ async def test_coordinator_that_resigned_coordinates_nothing(world: World) -> No
 
 
 async def test_reader_waits_for_the_lease_but_not_as_long_as_for_replicas(world: World) -> None:
-    await world.lead()
     await world.begin()
     world.expire_lease()
     reading = asyncio.ensure_future(world.state())
@@ -135,7 +128,6 @@ async def test_reader_waits_for_the_lease_but_not_as_long_as_for_replicas(world:
 
 
 async def test_past_the_lease_only_what_has_records_is_decided(world: World) -> None:
-    await world.lead()
     producer = await world.begin()
     await world.add(producer, 0)
     world.expire_lease()
@@ -153,7 +145,6 @@ async def test_past_the_lease_only_what_has_records_is_decided(world: World) -> 
 
 
 async def test_nothing_is_aborted_or_forgotten_past_the_lease(world: World) -> None:
-    await world.lead()
     producer = await world.begin(timeout_ms=5_000)
     await world.add(producer)
     world.expire_lease()
@@ -166,7 +157,6 @@ async def test_nothing_is_aborted_or_forgotten_past_the_lease(world: World) -> N
 
 
 async def test_decision_is_not_answered_for_ever(world: World) -> None:
-    await world.lead()
     world.writer.hold = True
     beginning = asyncio.ensure_future(world.begin())
     await asyncio.sleep(29)
@@ -181,7 +171,6 @@ async def test_decision_is_not_answered_for_ever(world: World) -> None:
 
 
 async def test_walk_over_transactions_ends_with_the_leadership(world: World) -> None:
-    await world.lead(3)
     hosted = world.service._runtime._hosted[0]
     walk = hosted.walk = asyncio.get_running_loop().create_task(asyncio.sleep(3600))
     world.service.on_resigned(0)
@@ -190,7 +179,6 @@ async def test_walk_over_transactions_ends_with_the_leadership(world: World) -> 
 
 
 async def test_records_have_the_version_of_the_finalized_feature_and_of_none_before(world: World) -> None:
-    await world.lead(3)
     await world.begin(name="before")
     world.upgrade()
     await world.begin(name="after")

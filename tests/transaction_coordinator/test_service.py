@@ -29,7 +29,6 @@ DAY_MS = 86_400_000
 
 
 async def test_a_transaction_is_complete_once_its_markers_are_written(world: World) -> None:
-    await world.lead(epoch=3)
     producer = await world.begin()
     assert (producer.producer_id, producer.producer_epoch) == (1_000, 0)
     assert [await world.add(producer, 0), await world.add(producer, 1)] == [0, 0]
@@ -46,7 +45,6 @@ async def test_a_transaction_is_complete_once_its_markers_are_written(world: Wor
 
 
 async def test_neither_answer_nor_marker_leaves_before_the_decision_is_committed(world: World) -> None:
-    await world.lead()
     ending = await world.end_without_replicas()
     assert not ending.done() and not world.leaders.written
     world.writer.hold = False
@@ -58,7 +56,6 @@ async def test_neither_answer_nor_marker_leaves_before_the_decision_is_committed
 
 
 async def test_a_decision_that_is_lost_with_the_leadership_writes_no_marker(world: World) -> None:
-    await world.lead(3)
     ending = await world.end_without_replicas()
     del world.writer.logs[0][-1]  # the next leader does not have it
     await world.fail_over(4)
@@ -69,7 +66,6 @@ async def test_a_decision_that_is_lost_with_the_leadership_writes_no_marker(worl
 
 
 async def test_a_new_coordinator_writes_the_markers_that_it_finds_due(world: World) -> None:
-    await world.lead(3)
     producer = await world.begin()
     await world.add(producer)
     world.leaders.open.clear()
@@ -82,7 +78,6 @@ async def test_a_new_coordinator_writes_the_markers_that_it_finds_due(world: Wor
 
 
 async def test_a_coordinator_that_was_replaced_leaves_the_transaction_to_its_successor(world: World) -> None:
-    await world.lead()
     producer = await world.begin()
     await world.add(producer)
     world.leaders.refuses = True
@@ -92,7 +87,6 @@ async def test_a_coordinator_that_was_replaced_leaves_the_transaction_to_its_suc
 
 
 async def test_completion_is_written_again_until_it_can_be(world: World) -> None:
-    await world.lead()
     producer = await world.begin()
     await world.add(producer)
     world.leaders.open.clear()
@@ -108,7 +102,6 @@ async def test_completion_is_written_again_until_it_can_be(world: World) -> None
 
 
 async def test_a_transaction_that_is_open_for_too_long_is_aborted(world: World) -> None:
-    await world.lead()
     producer = await world.begin(timeout_ms=5_000)
     await world.add(producer)
     await asyncio.sleep(4)
@@ -119,7 +112,6 @@ async def test_a_transaction_that_is_open_for_too_long_is_aborted(world: World) 
 
 
 async def test_an_id_that_nobody_uses_is_forgotten(world: World) -> None:
-    await world.lead()
     await world.begin()
     await asyncio.sleep(6 * DAY_MS / 1000)
     assert await world.state() == "Empty"
@@ -131,7 +123,6 @@ async def test_an_id_that_nobody_uses_is_forgotten(world: World) -> None:
 
 
 async def test_a_second_producer_fences_the_first(world: World) -> None:
-    await world.lead()
     old = await world.begin()
     await world.add(old)
     assert (await world.begin()).error_code == ErrorCode.CONCURRENT_TRANSACTIONS
@@ -143,6 +134,7 @@ async def test_a_second_producer_fences_the_first(world: World) -> None:
     assert (prepared.producer_epoch, prepared.state.label) == (1, "PrepareAbort")
 
 
+@pytest.mark.world(leads=False)
 async def test_requests_of_a_broker_that_does_not_lead_or_still_loads(world: World) -> None:
     with pytest.raises(KafkaError) as refused:
         await world.begin()
@@ -158,7 +150,6 @@ async def test_requests_of_a_broker_that_does_not_lead_or_still_loads(world: Wor
 
 
 async def test_without_a_new_producer_id_nothing_changes(world: World) -> None:
-    await world.lead()
     world.ids.refuse = ErrorCode.REQUEST_TIMED_OUT
     with pytest.raises(KafkaError):
         await world.begin()
@@ -168,7 +159,6 @@ async def test_without_a_new_producer_id_nothing_changes(world: World) -> None:
 
 
 async def test_requests_with_very_many_ids_leave_turns_to_others(world: World) -> None:
-    await world.lead()
     producer = await world.begin()
     await world.add(producer, 0)
     names = [f"id-{number}" for number in range(5_000)]
@@ -197,7 +187,6 @@ async def test_requests_with_very_many_ids_leave_turns_to_others(world: World) -
 
 
 async def test_transaction_that_cannot_be_aborted_keeps_no_other_open(world: World) -> None:
-    await world.lead()
     names = [f"id-{number}" for number in range(20)]
     too_large = "a" * 3_000  # the walk comes to it first: of the same deadline, by name
     for name in [too_large, *names]:
@@ -214,7 +203,6 @@ async def test_transaction_that_cannot_be_aborted_keeps_no_other_open(world: Wor
 
 async def test_record_of_an_open_transaction_leaves_room_for_that_of_its_end(world: World) -> None:
     """Otherwise nobody could ever end it, and readers of its partitions would wait for ever."""
-    await world.lead()
     producer = await world.begin(timeout_ms=5_000)
     for max_bytes in range(100, 300):
         world.writer.max_bytes = max_bytes
@@ -286,7 +274,6 @@ async def test_partitions_of_one_transaction_are_looked_up_over_several_turns_an
 
 
 async def test_transaction_that_is_named_twice_is_described_twice(world: World) -> None:
-    await world.lead()
     producer = await world.begin()
     await world.add(producer)
     names = [NAME, "none", NAME, ""]
@@ -305,7 +292,6 @@ async def test_transaction_that_is_named_twice_is_described_twice(world: World) 
 
 
 async def test_more_names_of_states_than_there_are_is_refused(world: World) -> None:
-    await world.lead()
     names = [f"state-{number}" for number in range(MAX_STATES)]
     response = await world.service.list_transactions(ListTransactionsRequest(state_filters=names), 0)
     assert response.unknown_state_filters == names

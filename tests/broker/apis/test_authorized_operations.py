@@ -26,7 +26,6 @@ def test_bit_fields_are_those_of_kafka_without_an_authorizer() -> None:
 async def test_described_groups_include_operations_if_asked_and_without_an_error(
     world: Coordinator, consumer: bool, wanted: bool
 ) -> None:
-    await world.lead()
     joining = world.beat("m", 0, group_id="here") if consumer else world.join(group_id="here")
     await settle()
     request = (

@@ -191,7 +191,6 @@ def test_group_that_is_gone_when_its_topics_are_known_stays_gone() -> None:
 
 
 async def test_heartbeat_is_answered_while_the_topics_are_looked_for(world: Coordinator) -> None:
-    await world.lead()
     world.publish(tools.make_image({f"aaaaaaaaaaaaaaaaaaaaaaaaaaaa{n}": 1 for n in range(20)} | {"t": 1}, 2))
     slow = await world.beat("m", 0, group_id="slow", subscribed_topic_names=[], subscribed_topic_regex=SLOW)
     fast = await world.beat("m", 0, subscribed_topic_names=[], subscribed_topic_regex="t")
@@ -211,7 +210,6 @@ async def test_heartbeat_is_answered_while_the_topics_are_looked_for(world: Coor
 
 
 async def test_coordinator_that_resigns_looks_for_nothing_any_longer(world: Coordinator) -> None:
-    await world.lead()
     await world.beat("m", 0, subscribed_topic_names=[], subscribed_topic_regex=SLOW)
     assert len(world.service._runtime._regexes) == 1
     world.service.on_resigned(0)

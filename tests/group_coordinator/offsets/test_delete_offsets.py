@@ -65,7 +65,6 @@ async def join(world: Coordinator, protocol_type: str, metadata: bytes) -> tuple
 
 
 async def test_deleted_offsets_are_gone_at_once_and_after_a_failover(world: Coordinator) -> None:
-    await world.lead()
     await world.commit({**TWO, ("t", 3): 7})
     assert await delete(world, [("t", [0, 2]), ("u", [1])]) == (
         0,
@@ -77,7 +76,6 @@ async def test_deleted_offsets_are_gone_at_once_and_after_a_failover(world: Coor
 
 
 async def test_all_tombstones_are_one_batch_and_each_is_written_once(world: Coordinator) -> None:
-    await world.lead()
     await world.commit(TWO)
     before = len(world.writer.batches)
     await delete(world, [("u", [1, 1]), ("t", [0, 1]), ("u", [1, 0])])
@@ -90,7 +88,6 @@ async def test_all_tombstones_are_one_batch_and_each_is_written_once(world: Coor
 
 
 async def test_nothing_is_written_where_there_is_no_offset(world: Coordinator) -> None:
-    await world.lead()
     await world.commit(TWO)
     before = len(world.writer.logs[0])
     assert await delete(world, [("t", [1]), ("u", [0])]) == (0, {("t", 1): 0, ("u", 0): 0})
@@ -98,7 +95,6 @@ async def test_nothing_is_written_where_there_is_no_offset(world: Coordinator) -
 
 
 async def test_answer_waits_until_the_tombstones_are_committed(world: Coordinator) -> None:
-    await world.lead()
     await world.commit(TWO)
     world.writer.hold = True
     waiting = world.send(delete_request([("t", [0])]), 0)
@@ -110,7 +106,6 @@ async def test_answer_waits_until_the_tombstones_are_committed(world: Coordinato
 
 @pytest.mark.parametrize("refused", [ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.NOT_ENOUGH_REPLICAS])
 async def test_offsets_stay_if_the_batch_cannot_be_appended(world: Coordinator, refused: ErrorCode) -> None:
-    await world.lead()
     await world.commit(TWO)
     world.writer.refuse = refused
     moved = refused is ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -123,7 +118,6 @@ async def test_offsets_stay_if_the_batch_cannot_be_appended(world: Coordinator, 
 async def test_partitions_that_do_not_exist_are_refused_alone_and_answered_first(
     world: Coordinator,
 ) -> None:
-    await world.lead()
     await world.commit(TWO)
     code, partitions = await delete(world, [("t", [0, 4, -1]), ("none", [0]), ("u", [1])])
     assert (code, list(partitions.items())) == (
@@ -140,18 +134,17 @@ async def test_partitions_that_do_not_exist_are_refused_alone_and_answered_first
 
 
 async def test_group_that_is_not_there_is_refused_whole(world: Coordinator) -> None:
-    await world.lead()
     assert await delete(world, [("t", [0]), ("none", [0])]) == (ErrorCode.GROUP_ID_NOT_FOUND, {})
     assert await delete(world, [("t", [0])], "") == (ErrorCode.INVALID_GROUP_ID, {})
     assert world.writer.batches == []
 
 
+@pytest.mark.world(leads=False)
 async def test_coordinator_that_does_not_lead_the_group_says_so(world: Coordinator) -> None:
     assert await delete(world, [("t", [0])]) == (ErrorCode.NOT_COORDINATOR, {})
 
 
 async def test_consumer_group_keeps_the_offsets_of_what_it_reads(world: Coordinator) -> None:
-    await world.lead()
     epoch = (await world.beat()).member_epoch
     await world.commit(TWO, 9, member_id="m", generation_id_or_member_epoch=epoch)
     assert await delete(world, [("t", [0]), ("u", [1])]) == (0, {("t", 0): SUBSCRIBED, ("u", 1): 0})
@@ -167,7 +160,6 @@ async def test_consumer_group_keeps_the_offsets_of_what_it_reads(world: Coordina
 async def test_classic_group_keeps_the_offsets_of_what_its_members_subscribe_to(
     world: Coordinator, version: int
 ) -> None:
-    await world.lead()
     subscription = encode_subscription(ConsumerProtocolSubscription(topics=["t"]), version)
     member_id, generation = await join(world, "consumer", subscription)
     await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
@@ -180,7 +172,6 @@ async def test_classic_group_keeps_the_offsets_of_what_its_members_subscribe_to(
 async def test_every_topic_counts_as_read_where_a_subscription_cannot_be_parsed(
     world: Coordinator,
 ) -> None:
-    await world.lead()
     member_id, generation = await join(world, "consumer", b"\0")
     await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
     refused = {("t", 0): SUBSCRIBED, ("u", 1): SUBSCRIBED}
@@ -189,7 +180,6 @@ async def test_every_topic_counts_as_read_where_a_subscription_cannot_be_parsed(
 
 
 async def test_live_group_of_another_protocol_type_is_refused_whole(world: Coordinator) -> None:
-    await world.lead()
     member_id, generation = await join(world, "connect", b"anything")
     await world.commit(TWO, member_id=member_id, generation_id_or_member_epoch=generation)
     assert await delete(world, [("t", [0]), ("none", [0])]) == (ErrorCode.NON_EMPTY_GROUP, {})

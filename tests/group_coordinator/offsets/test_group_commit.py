@@ -43,7 +43,6 @@ def batches(world: Coordinator) -> list[int]:
 async def test_commits_that_arrive_together_are_one_batch_and_are_answered_together(
     world: Coordinator,
 ) -> None:
-    await world.lead()
     world.writer.hold = True
     commits = [world.commit({("t", 0): n, ("u", 1): n}, group_id=f"g{n}") for n in range(10)]
     heartbeat = world.beat(group_id="members")
@@ -57,7 +56,6 @@ async def test_commits_that_arrive_together_are_one_batch_and_are_answered_toget
 
 
 async def test_commits_of_different_turns_are_different_batches(world: Coordinator) -> None:
-    await world.lead()
     for n in range(3):
         await world.commit({("t", 0): n})
     assert batches(world) == [1, 1, 1]
@@ -74,7 +72,6 @@ async def test_commits_of_different_turns_are_different_batches(world: Coordinat
 async def test_append_that_fails_takes_back_all_of_its_requests_and_no_other(
     world: Coordinator, refusal: ErrorCode, answer: ErrorCode
 ) -> None:
-    await world.lead()
     world.writer.hold = True
     earlier = world.commit({("t", 0): 1})
     await settle()
@@ -100,7 +97,6 @@ async def test_append_that_fails_takes_back_all_of_its_requests_and_no_other(
 
 
 async def test_request_that_does_not_fit_begins_a_batch_of_its_own(world: Coordinator) -> None:
-    await world.lead()
     world.writer.max_bytes = 600
     commits = [world.commit(many(4), group_id=f"g{n}") for n in range(7)]
     await settle()
@@ -111,7 +107,6 @@ async def test_request_that_does_not_fit_begins_a_batch_of_its_own(world: Coordi
 
 
 async def test_request_that_fits_into_no_batch_is_refused_and_hurts_no_other(world: Coordinator) -> None:
-    await world.lead()
     world.writer.max_bytes = 300
     first, large, last = world.commit({("t", 0): 1}), world.commit(many(4)), world.commit({("t", 3): 2})
     await settle()
@@ -121,7 +116,6 @@ async def test_request_that_fits_into_no_batch_is_refused_and_hurts_no_other(wor
 
 
 async def test_reader_in_the_same_turn_waits_for_what_it_was_told(world: Coordinator) -> None:
-    await world.lead()
     world.writer.hold = True
     committing = world.commit({("t", 0): 1})
     reading = asyncio.ensure_future(world.service._runtime.read(0, read_all))
@@ -135,7 +129,6 @@ async def test_reader_in_the_same_turn_waits_for_what_it_was_told(world: Coordin
 @pytest.mark.world(config=replace(SHORT_METADATA, append_linger_ms=1000))
 async def test_reader_is_refused_only_for_what_was_not_taken_back(world: Coordinator) -> None:
     """Otherwise a consumer is told that it is no member, and still is one."""
-    await world.lead()
     joining = world.beat("m")
     await settle()
     world.service.tick()  # appends what was decided
@@ -167,7 +160,6 @@ async def test_reader_is_refused_only_for_what_was_not_taken_back(world: Coordin
 
 
 async def test_leadership_lost_before_the_append_costs_the_commit(world: Coordinator) -> None:
-    await world.lead()
     view = tools.commit_view(commit_offsets({("t", 0): 1}), 8)
     waiter: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     assert world.service.commit_offsets(tools.CALLER, view, 8, waiter)
@@ -180,7 +172,6 @@ async def test_leadership_lost_before_the_append_costs_the_commit(world: Coordin
 
 async def test_join_of_a_classic_member_writes_what_waits_before_it(coordinator: Coordinator) -> None:
     """It concerns other requests, so it is not taken into a batch that could fail."""
-    await coordinator.lead()
     coordinator.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     committing = coordinator.send(commit_offsets({("t", 0): 1}), 8)
     joining = coordinator.join()
@@ -196,7 +187,6 @@ async def test_join_of_a_classic_member_writes_what_waits_before_it(coordinator:
 @pytest.mark.parametrize(("linger_ms", "expected"), [(0, [1, 1, 1]), (-1, [3]), (5, [3])])
 async def test_linger_is_how_long_records_are_collected(linger_ms: int, expected: list[int]) -> None:
     async with running_broker(replace(SHORT_METADATA, append_linger_ms=linger_ms)) as world:
-        await world.lead()
         commits = [world.commit({("t", n): 1}) for n in range(3)]
         await settle()
         if linger_ms > 0:

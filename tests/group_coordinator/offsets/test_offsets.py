@@ -31,7 +31,6 @@ coordinator = in_loop(running_world)
 
 
 async def test_committed_offsets_are_read_back_by_every_version(world: Coordinator) -> None:
-    await world.lead()
     assert codes(await world.commit({("t", 0): 5, ("u", 1): 6}, metadata="note")) == [0, 0]
     names = [
         OffsetFetchRequestTopic(name="t", partition_indexes=[0, 3]),
@@ -54,18 +53,15 @@ async def test_committed_offsets_are_read_back_by_every_version(world: Coordinat
 
 
 async def test_unknown_group_has_no_offsets_and_no_error(world: Coordinator) -> None:
-    await world.lead()
     assert await world.fetch("nobody") == {}
 
 
 async def test_all_partitions_of_a_commit_are_one_batch(world: Coordinator) -> None:
-    await world.lead()
     await world.commit({("t", 0): 1, ("t", 1): 2, ("u", 0): 3})
     assert [len(batch) for _, _, batch in world.writer.batches] == [3]
 
 
 async def test_bad_partitions_are_refused_one_by_one(world: Coordinator) -> None:
-    await world.lead()
     answer = await world.commit({("t", 9): 1, ("nope", 0): 1, ("u", 0): 3})
     unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     assert codes(answer) == [unknown, unknown, 0]
@@ -87,7 +83,6 @@ async def test_bad_partitions_are_refused_one_by_one(world: Coordinator) -> None
 async def test_failed_append_is_reported_and_reverted(
     world: Coordinator, refusal: ErrorCode, answer: ErrorCode
 ) -> None:
-    await world.lead()
     await world.commit({("t", 0): 1})
     world.writer.refuse = refusal
     assert codes(await world.commit({("t", 0): 2})) == [answer]
@@ -96,7 +91,6 @@ async def test_failed_append_is_reported_and_reverted(
 
 
 async def test_commit_by_a_consumer_member_needs_its_epoch(world: Coordinator) -> None:
-    await world.lead()
     await world.beat()
     member: CommitFields = {"member_id": "m", "generation_id_or_member_epoch": 2}
     assert codes(await world.commit({("t", 0): 1}, 9, **member)) == [0]
@@ -109,7 +103,6 @@ async def test_commit_by_a_consumer_member_needs_its_epoch(world: Coordinator) -
 
 
 async def test_reading_at_a_stale_member_epoch_is_refused(world: Coordinator) -> None:
-    await world.lead()
     await world.beat()
     assert await world.fetch(version=9, member_id="m", epoch=2) == {}
     for member_id, epoch, code in (
@@ -121,7 +114,6 @@ async def test_reading_at_a_stale_member_epoch_is_refused(world: Coordinator) ->
 
 
 async def test_commit_to_a_missing_group_depends_on_the_epoch(world: Coordinator) -> None:
-    await world.lead()
     named: CommitFields = {"member_id": "m", "generation_id_or_member_epoch": 3}
     assert codes(await world.commit({("t", 0): 1}, 8, **named)) == [ErrorCode.ILLEGAL_GENERATION]
     assert codes(await world.commit({("t", 0): 1}, 9, **named)) == [ErrorCode.GROUP_ID_NOT_FOUND]
@@ -129,7 +121,6 @@ async def test_commit_to_a_missing_group_depends_on_the_epoch(world: Coordinator
 
 
 async def test_offsets_of_a_deleted_topic_are_removed(world: Coordinator) -> None:
-    await world.lead()
     await world.commit({("t", 0): 1, ("u", 0): 2})
     old, world.image = world.image, tools.make_image({"t": 4}, 2)
     gone = present(old.topic("u"))
@@ -146,7 +137,6 @@ async def test_offsets_of_a_deleted_topic_are_removed(world: Coordinator) -> Non
 async def test_offsets_of_a_topic_deleted_without_a_coordinator_are_removed_on_load(
     world: Coordinator,
 ) -> None:
-    await world.lead()
     await world.commit({("t", 0): 1, ("u", 0): 2})
     world.image = tools.make_image({"t": 4}, 2)
     await world.fail_over()
@@ -159,7 +149,6 @@ def clean_up(world: Coordinator) -> None:
 
 
 async def test_unused_offsets_and_their_group_expire(world: Coordinator) -> None:
-    await world.lead()
     await world.commit({("t", 0): 1})
     world.clock.now_ms += SHORT_METADATA.offsets_retention_ms - 1
     await world.commit({("t", 1): 2})
@@ -172,7 +161,6 @@ async def test_unused_offsets_and_their_group_expire(world: Coordinator) -> None
 
 
 async def test_topic_recreated_while_loading_starts_without_offsets(coordinator: Coordinator) -> None:
-    await coordinator.lead()
     assert await coordinator.commit_one(100) == 0
     coordinator.service.on_resigned(0)
     coordinator.writer.read_gate = asyncio.Event()
@@ -192,7 +180,6 @@ async def test_commit_right_after_a_topic_was_recreated_survives_a_late_clean_up
     coordinator: Coordinator,
 ) -> None:
     """The tombstones for the old topic could not be written at first; same millisecond throughout."""
-    await coordinator.lead()
     assert await coordinator.commit_one(100) == 0
     coordinator.writer.refuse = ErrorCode.NOT_ENOUGH_REPLICAS
     coordinator.delete_topic("t", {})

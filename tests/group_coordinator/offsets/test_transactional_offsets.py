@@ -497,11 +497,10 @@ class Broker(Coordinator):
         self.service.on_high_watermark(0, self.log.mark)
 
 
-broker = in_loop(lambda: running(Broker()))
+broker = in_loop(lambda leads=True: running(Broker(), leads=leads))
 
 
 async def test_offset_is_told_when_the_marker_is_committed(broker: Broker) -> None:
-    await broker.lead()
     assert await broker.txn_commit(commit_request({0: 5})) == [0]
     assert await broker.stable() == (-1, ErrorCode.UNSTABLE_OFFSET_COMMIT)
     broker.log.hold = True
@@ -516,7 +515,6 @@ async def test_offset_is_told_when_the_marker_is_committed(broker: Broker) -> No
 
 
 async def test_marker_does_not_overtake_what_was_decided_before(broker: Broker) -> None:
-    await broker.lead()
     deciding = asyncio.Event()
 
     async def verify(partition: int) -> Callable[[], None]:
@@ -531,7 +529,6 @@ async def test_marker_does_not_overtake_what_was_decided_before(broker: Broker) 
 
 
 async def test_nothing_is_written_after_a_marker_has_overtaken_the_verification(broker: Broker) -> None:
-    await broker.lead()
 
     async def verify(partition: int) -> Callable[[], None]:
         def is_over() -> None:
@@ -543,6 +540,7 @@ async def test_nothing_is_written_after_a_marker_has_overtaken_the_verification(
     assert not broker.log.batches
 
 
+@pytest.mark.world(leads=False)
 async def test_nobody_is_asked_about_what_is_refused_anyway(broker: Broker) -> None:
     assert await broker.txn_commit(commit_request({0: 5})) == [ErrorCode.NOT_COORDINATOR]
     await broker.lead()
@@ -553,6 +551,7 @@ async def test_nobody_is_asked_about_what_is_refused_anyway(broker: Broker) -> N
     assert broker.asked == [0]
 
 
+@pytest.mark.world(leads=False)
 @pytest.mark.parametrize("is_loaded", [False, True])
 async def test_marker_that_cannot_be_written_leaves_the_offsets_pending(
     broker: Broker, is_loaded: bool

@@ -24,7 +24,6 @@ world = in_loop(running_world)
 
 async def test_repeated_joins_of_one_member_leave_one_request_waiting(world: Coordinator) -> None:
     """A client that gives up and retries on a new connection must not accumulate requests."""
-    await world.lead()
     leader, other = await world.pair()
     tries = [world.join(leader, protocols={"range": b"new"}) for _ in range(20)]
     await settle()
@@ -36,7 +35,6 @@ async def test_repeated_joins_of_one_member_leave_one_request_waiting(world: Coo
 
 
 async def test_repeated_syncs_of_one_member_leave_one_request_waiting(world: Coordinator) -> None:
-    await world.lead()
     leader, other = await world.pair()
     rejoin = world.join(leader, protocols={"range": b"new"})
     await settle()
@@ -67,7 +65,6 @@ LONG = "x" * 33_000
 async def test_join_with_a_name_no_record_can_hold_is_refused(
     world: Coordinator, fields: dict[str, Any], code: ErrorCode
 ) -> None:
-    await world.lead()
     join = world.join(version=9, **({"group_instance_id": "i"} | fields))
     await settle()
     await world.pass_time(1)
@@ -78,7 +75,6 @@ async def test_join_with_a_name_no_record_can_hold_is_refused(
 async def test_heartbeat_and_commit_with_names_no_record_can_hold_are_refused(
     world: Coordinator,
 ) -> None:
-    await world.lead()
     assert (await world.beat(LONG, 0)).error_code == ErrorCode.INVALID_REQUEST
     assert (await world.beat("m", 0, group_id=LONG)).error_code == ErrorCode.INVALID_REQUEST
     view = tools.commit_view(commit_offsets({("t", 0): 1}), 8)._replace(group_id=LONG)
@@ -88,7 +84,6 @@ async def test_heartbeat_and_commit_with_names_no_record_can_hold_are_refused(
 
 
 async def test_longest_client_id_still_gets_a_member_id_that_fits(world: Coordinator) -> None:
-    await world.lead()
     world.client_id = "ü" * 16_000
     join = world.join(version=3)
     await settle()
@@ -113,7 +108,6 @@ def test_endless_new_groups_and_subscriptions_do_not_pile_up_in_memory() -> None
 
 @pytest.mark.parametrize("letter", ["g", "ü"])
 async def test_group_id_may_be_as_long_as_a_record_holds(world: Coordinator, letter: str) -> None:
-    await world.lead()
     longest = letter * (0x7FFF // len(letter.encode()))
     longest += "g" * (0x7FFF - len(longest.encode()))
     assert await world.commit_one(1, group_id=longest) == ErrorCode.NONE

@@ -17,7 +17,6 @@ async def test_member_that_just_got_its_generation_is_not_expired_by_the_same_la
     world: Coordinator,
 ) -> None:
     """The loop was blocked until both the join phase and a joined member's session were over."""
-    await world.lead()
     leader, absent = await world.pair()
     newcomer = world.join()
     await settle()
@@ -36,7 +35,6 @@ async def test_member_that_just_got_its_generation_is_not_expired_by_the_same_la
 
 async def test_static_member_without_its_id_must_rejoin_and_is_not_fenced(world: Coordinator) -> None:
     """librdkafka forgets its member id when its session ends, and sends a heartbeat before it joins."""
-    await world.lead()
     member = await world.first(group_instance_id="i")
     assert (await world.sync(member, 1)).error_code == 0
     unknown = ErrorCode.UNKNOWN_MEMBER_ID
@@ -47,7 +45,6 @@ async def test_static_member_without_its_id_must_rejoin_and_is_not_fenced(world:
 
 
 async def test_member_that_did_not_rejoin_is_removed_after_the_join_phase(world: Coordinator) -> None:
-    await world.lead()
     _, absent = await world.pair()
     newcomer = world.join()
     await settle()
@@ -59,7 +56,6 @@ async def test_member_that_did_not_rejoin_is_removed_after_the_join_phase(world:
 async def test_zero_rebalance_timeout_does_not_spin_on_an_absent_static_member(
     world: Coordinator,
 ) -> None:
-    await world.lead()
     member = await world.first(group_instance_id="i", rebalance_timeout_ms=0)
     assert (await world.sync(member, 1)).error_code == 0
     passer_by = (await world.join(version=4, rebalance_timeout_ms=0)).member_id
@@ -79,7 +75,6 @@ async def test_zero_rebalance_timeout_does_not_spin_on_an_absent_static_member(
 async def test_nothing_is_due_at_the_end_of_the_sync_phase_once_the_last_member_has_its_assignment(
     world: Coordinator,
 ) -> None:
-    await world.lead()
     leader = await world.first(rebalance_timeout_ms=4_000)
     second = world.join(rebalance_timeout_ms=4_000)
     await settle()
@@ -95,7 +90,6 @@ async def test_nothing_is_due_at_the_end_of_the_sync_phase_once_the_last_member_
 
 
 async def test_timers_do_not_spin_while_the_lease_has_lapsed(world: Coordinator) -> None:
-    await world.lead()
     await world.beat("m", 0)
     ticks = 0
     tick = world.service._runtime.tick
@@ -126,7 +120,6 @@ def test_deadline_that_is_moved_earlier_fires_earlier() -> None:
 async def test_member_whose_removal_cannot_be_written_is_removed_as_soon_as_it_can(
     world: Coordinator,
 ) -> None:
-    await world.lead()
     for name in ("a", "b"):
         assert (await world.beat(name, 0)).error_code == 0
 
