@@ -8,7 +8,7 @@ members and about offsets are in modules of their own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 from pykraft.coordinator.descriptions import as_named, each_once
 from pykraft.group_coordinator import describe
@@ -17,7 +17,6 @@ from pykraft.group_coordinator.offsets.large_deletions import (
     LargeGroupDeletion,
     count_small,
 )
-from pykraft.group_coordinator.service_members import MemberApis
 from pykraft.group_coordinator.service_offsets import OffsetApis
 from pykraft.kafka_protocol.codec.schema import EncodedElements, Message
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -42,7 +41,7 @@ _DELETIONS_AT_ONCE = 4
 """The shards in which groups are deleted at a time, each a millisecond of work."""
 
 
-class GroupCoordinatorService(MemberApis, OffsetApis):
+class GroupCoordinatorService(OffsetApis):
     """The coordinator of every group whose ``__consumer_offsets`` partition this broker leads."""
 
     async def list_groups(
@@ -143,29 +142,26 @@ class GroupCoordinatorService(MemberApis, OffsetApis):
         results = EncodedElements()
 
         async def delete(item: tuple[int, list[str]]) -> None:
-            async for some in self._delete_groups(*item):
+            partition, left = item
+            while left:
+                some = await self._delete_some(partition, left)
                 results.extend(DeleteGroupsResponse.encode_part(one, version) for one in some)
+                left = left[len(some) :]
+                await asyncio.sleep(0)
 
         await self._gather_in_slices(delete, list(by_partition.items()), _DELETIONS_AT_ONCE)
         return DeleteGroupsResponse(results=results)
 
-    async def _delete_groups(
-        self, partition: int, group_ids: list[str]
-    ) -> AsyncIterator[list[DeletableGroupResult]]:
-        """Delete groups of one shard: each large one by itself, the others some at a time."""
-        left = group_ids
-        while left:
-            some = left[:_REFUSED_AT_ONCE]
-            try:
-                number = count_small(self._runtime.state_of(partition), left)
-                some = left[: number or 1]
-                delete = self._delete_small if number else self._delete_large
-                results = (await delete(partition, some)).results
-            except KafkaError as error:
-                results = [DeletableGroupResult(group_id=one, error_code=error.code) for one in some]
-            yield results
-            left = left[len(some) :]
-            await asyncio.sleep(0)
+    async def _delete_some(self, partition: int, group_ids: list[str]) -> list[DeletableGroupResult]:
+        """Delete the first of these groups of one shard: a large one by itself, or some at a time."""
+        some = group_ids[:_REFUSED_AT_ONCE]
+        try:
+            number = count_small(self._runtime.state_of(partition), group_ids)
+            some = group_ids[: number or 1]
+            delete = self._delete_small if number else self._delete_large
+            return (await delete(partition, some)).results
+        except KafkaError as error:
+            return [DeletableGroupResult(group_id=one, error_code=error.code) for one in some]
 
     async def _delete_small(self, partition: int, group_ids: list[str]) -> DeleteGroupsResponse:
         max_bytes = self._runtime.max_batch_bytes(partition)

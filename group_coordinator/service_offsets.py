@@ -15,7 +15,8 @@ from pykraft.group_coordinator.offsets.large_deletions import (
 )
 from pykraft.group_coordinator.offsets.large_fetches import LargeFetch, is_large
 from pykraft.group_coordinator.offsets.transactional import TransactionalCommit, refuse_all
-from pykraft.group_coordinator.service_base import MERGES, ServiceBase
+from pykraft.group_coordinator.service_base import MERGES
+from pykraft.group_coordinator.service_members import MemberApis
 from pykraft.group_coordinator.state.names import check_group_id
 from pykraft.group_coordinator.state.result import CommitCodes, CoordinatorResult
 from pykraft.group_coordinator.state.shard_state import ShardState
@@ -35,7 +36,7 @@ from pykraft.kafka_protocol.messages.offsets import (
 from pykraft.kafka_protocol.request_context import RequestContext
 
 
-class OffsetApis(ServiceBase):
+class OffsetApis(MemberApis):
     """Offsets are committed, by members and in transactions, fetched and deleted."""
 
     def commit_offsets(

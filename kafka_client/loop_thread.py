@@ -17,12 +17,12 @@ class LoopThread:
 
     def __init__(self, name: str = "workload") -> None:
         self.loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
+        self._runner = threading.Thread(target=self.loop.run_forever, name=name, daemon=True)
 
     @property
     def is_current(self) -> bool:
         """Whether the caller is on the loop, and must not wait for it."""
-        return threading.current_thread() is self._thread
+        return threading.current_thread() is self._runner
 
     def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Start it, and do not wait."""
@@ -41,13 +41,13 @@ class LoopThread:
         return self.run(called())
 
     def start(self) -> None:
-        self._thread.start()
+        self._runner.start()
 
     def stop(self) -> None:
         """Cancel what is still running, and end the thread."""
         self.run(_cancel_everything())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
+        self._runner.join()
         self.loop.close()
 
     def __enter__(self) -> Self:

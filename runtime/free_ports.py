@@ -29,7 +29,7 @@ _names: dict[int, int] = {}
 
 def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """``count`` ports that were free a moment ago. :class:`OSError` if too few, or ``host`` is elsewhere."""
-    ports = list(islice((port for port in _candidates() if _take(port, host)), count))
+    ports = list(islice(filter(lambda port: _take(port, host), _candidates()), count))
     if len(ports) < count:
         raise OSError(f"no {count} free ports on {host}")
     return ports
@@ -55,7 +55,7 @@ def first_of_free_ports(host: str, first: int, count: int) -> int:
             return start
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
-                break  # no other port would do better, and a name is looked up each time
+                return 0  # no other port would do better, and a name is looked up each time
         finally:
             for item in sockets:
                 item.close()

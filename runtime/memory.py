@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from typing import Final
+from typing import ClassVar, Final
 
 _NEVER: Final = 1 << 30
 
@@ -28,8 +28,8 @@ class YoungCollectionsOnly:
     them takes longer than a turn of the loop should, and finds nothing.
     """
 
-    _begun = 0
-    _usual = 0
+    _begun: ClassVar[int] = 0
+    _usual: ClassVar[int] = 0
 
     def __init__(self) -> None:
         if not YoungCollectionsOnly._begun:

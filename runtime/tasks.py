@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
@@ -22,17 +22,6 @@ FatalHandler = Callable[[BaseException], None]
 """Called with the error when a part of the node failed for good: the node has to stop."""
 
 T = TypeVar("T")
-
-STEPS_PER_TURN = 500
-
-
-async def paced(walk: Iterator[T | None]) -> AsyncIterator[T]:
-    """Yield the finds of a walk without holding the event loop for long."""
-    for number, found in enumerate(walk, 1):
-        if found is not None:
-            yield found
-        if number % STEPS_PER_TURN == 0:
-            await asyncio.sleep(0)
 
 
 async def run_in_turn(

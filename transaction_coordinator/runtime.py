@@ -24,7 +24,8 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.features import TRANSACTION_VERSION
 from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.tasks import FatalHandler, paced
+from pykraft.runtime.paced import paced
+from pykraft.runtime.tasks import FatalHandler
 from pykraft.runtime.turns import Turns
 from pykraft.transaction_coordinator.call import Call, NeedsProducerIdError
 from pykraft.transaction_coordinator.config import TransactionConfig

@@ -36,8 +36,9 @@ from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import MetadataImage
 from pykraft.regex.pattern import LONG_PATTERN_CHARS, prepare_regex
 from pykraft.runtime.clock import Clock
+from pykraft.runtime.paced import paced
 from pykraft.runtime.slices import Slices
-from pykraft.runtime.tasks import FatalHandler, Workers, paced
+from pykraft.runtime.tasks import FatalHandler, Workers
 from pykraft.runtime.turns import Turns, UnlimitedTurn
 from pykraft.transaction_coordinator.config import TransactionConfig
 from pykraft.transaction_coordinator.ports import MarkerWriter, ProducerIds

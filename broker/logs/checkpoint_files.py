@@ -22,7 +22,8 @@ from pykraft.log_store.interface import CorruptCheckpointError
 from pykraft.log_store.log.log import Log
 from pykraft.log_store.segment.segment import MAX_OFFSET
 from pykraft.runtime.disk import Disk, UnreadableError
-from pykraft.runtime.tasks import Workers, paced
+from pykraft.runtime.paced import paced
+from pykraft.runtime.tasks import Workers
 
 logger = logging.getLogger(__name__)
 

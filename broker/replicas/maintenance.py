@@ -20,7 +20,8 @@ from pykraft.broker.replicas.ports import ImageSource
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.metadata_log.broker_configs import effective_dynamic_values
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.tasks import TaskSupervisor, paced
+from pykraft.runtime.paced import paced
+from pykraft.runtime.tasks import TaskSupervisor
 
 LAG_CHECKS_PER_STEP = 200
 

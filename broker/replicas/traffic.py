@@ -31,8 +31,11 @@ class Traffic:
         self.replication_bytes_out = 0
 
     def add(self, other: Traffic) -> None:
-        for name in Traffic.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.bytes_in += other.bytes_in
+        self.bytes_out += other.bytes_out
+        self.messages_in += other.messages_in
+        self.replication_bytes_in += other.replication_bytes_in
+        self.replication_bytes_out += other.replication_bytes_out
 
 
 class TrafficTable:

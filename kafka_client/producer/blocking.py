@@ -87,12 +87,12 @@ class BlockingProducer:
         self._sends: deque[_Send] = deque()
         self._is_woken = False
         self._turn = asyncio.Lock()
-        self._thread = LoopThread("pykraft-producer")
-        self._thread.start()
+        self._loop_thread = LoopThread("pykraft-producer")
+        self._loop_thread.start()
         try:
-            self._producer = self._thread.call(partial(self._make, client, transaction))
+            self._producer = self._loop_thread.call(partial(self._make, client, transaction))
         except BaseException:
-            self._thread.stop()
+            self._loop_thread.stop()
             raise
 
     def _make(
@@ -145,7 +145,7 @@ class BlockingProducer:
             self._sends.append(send)
             if not self._is_woken:
                 self._is_woken = True
-                self._thread.loop.call_soon_threadsafe(self._take)
+                self._loop_thread.loop.call_soon_threadsafe(self._take)
         return send.future
 
     def flush(self, timeout_ms: int | None = None) -> bool:
@@ -187,7 +187,7 @@ class BlockingProducer:
         """Flush for at most that long, give up the rest, and end the thread; not a second time."""
         if os.getpid() != self._pid:
             return
-        if self._thread.is_current:
+        if self._loop_thread.is_current:
             raise RuntimeError("a callback of a future must not wait for the producer")
         with self._room:
             if self._is_closed:
@@ -195,12 +195,12 @@ class BlockingProducer:
             self._is_closed = True
             self._room.notify_all()
         try:
-            self._thread.run(self._producer.close(timeout_ms))
+            self._loop_thread.run(self._producer.close(timeout_ms))
         except KeyboardInterrupt:
-            self._thread.run(self._producer.close(0))
+            self._loop_thread.run(self._producer.close(0))
             raise
         finally:
-            self._thread.stop()
+            self._loop_thread.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -235,9 +235,9 @@ class BlockingProducer:
     def _run(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             self._check_usable()
-            if self._thread.is_current:
+            if self._loop_thread.is_current:
                 raise RuntimeError("a callback of a future must not wait for the producer")
-            future = self._thread.submit(work)
+            future = self._loop_thread.submit(work)
         except BaseException:
             work.close()
             raise
@@ -260,7 +260,7 @@ class BlockingProducer:
         until = monotonic() + limit_ms / 1000
         while not self._has_room(size_bytes) and not self._is_closed:
             left_s = until - monotonic()
-            if left_s <= 0 or self._thread.is_current:
+            if left_s <= 0 or self._loop_thread.is_current:
                 message = f"buffer.memory ({self._config.buffer_memory_bytes} bytes) is full"
                 raise NotWrittenError(ErrorCode.THROTTLING_QUOTA_EXCEEDED, message)
             self._room.wait(left_s)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import error as struct_error
-from typing import NamedTuple
 
 from pykraft.kafka_protocol.codec.tagged import read_tag, read_tag_count, skip_tagged_fields
 from pykraft.kafka_protocol.framing import SIZE_BYTES
@@ -18,6 +17,7 @@ from pykraft.kafka_protocol.hot.wire import UUID_BYTES, TaggedStruct, layout, pa
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import records as tables
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
+from pykraft.lazy_dataclass import dataclass
 
 FOLLOWER_FETCH_VERSION = 17
 
@@ -35,7 +35,8 @@ _DIVERGING = TaggedStruct(tables.PartitionData, "diverging_epoch", "epoch")
 _LEADER = TaggedStruct(tables.PartitionData, "current_leader", "leader_id")
 
 
-class FollowerResult(NamedTuple):
+@dataclass(slots=True)
+class FollowerResult:
     """One partition of a response to a follower. ``records`` is empty where there are none."""
 
     topic_id: Uuid
@@ -48,7 +49,8 @@ class FollowerResult(NamedTuple):
     records: memoryview
 
 
-class FollowerResponse(NamedTuple):
+@dataclass(slots=True)
+class FollowerResponse:
     correlation_id: int
     error_code: int
     session_id: int

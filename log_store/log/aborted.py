@@ -10,13 +10,13 @@ from pykraft.log_store.indexes.transaction_index import AbortedTransaction
 from pykraft.log_store.interface import (
     LogSlice,
 )
-from pykraft.log_store.log.state import LogState
+from pykraft.log_store.log.reading import Reading
 from pykraft.log_store.reader import segment_index
 from pykraft.log_store.segment.reading import BadIndexError
 from pykraft.log_store.segment.segment import Segment
 
 
-class AbortedTransactions(LogState):
+class AbortedTransactions(Reading):
     """Noted with a marker, restored after an unclean stop, told with what a consumer reads."""
 
     def iter_aborted(self) -> Iterator[AbortedTransaction]:

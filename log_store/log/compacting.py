@@ -15,12 +15,12 @@ from pykraft.log_store.compaction.segment_files import (
     rename_files,
 )
 from pykraft.log_store.index_build import repairing_indexes
-from pykraft.log_store.log.state import LogState
+from pykraft.log_store.log.cutting import Cutting
 from pykraft.log_store.segment.files import DELETED_SUFFIX
 from pykraft.log_store.segment.reading import BadIndexError
 
 
-class Compacting(LogState):
+class Compacting(Cutting):
     """A round is begun here, runs by itself, and replaces segments here unless the log was truncated."""
 
     @property

@@ -6,6 +6,7 @@ from functools import partial
 
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.log_store.index_build import repairing_indexes
+from pykraft.log_store.log.flushing import Flushing
 from pykraft.log_store.log.state import LogState
 from pykraft.log_store.opening import create_segment
 from pykraft.log_store.reader import segment_index
@@ -13,7 +14,7 @@ from pykraft.log_store.retention import deletable_segments
 from pykraft.log_store.segment.reading import BadIndexError
 
 
-class Cutting(LogState):
+class Cutting(Flushing):
     """Truncation lowers the recovery point with the log end; retention only moves the log start."""
 
     def truncate_to(self, offset: int) -> bool:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from pykraft.log_store.flush import FlushJob, snapshot
-from pykraft.log_store.log.state import LogState
+from pykraft.log_store.log.aborted import AbortedTransactions
 
 
-class Flushing(LogState):
+class Flushing(AbortedTransactions):
     """Moves the recovery point: below it everything is durable."""
 
     @property

@@ -18,11 +18,7 @@ from pykraft.log_store.epoch_cache import LEADER_EPOCH_CHECKPOINT, Epochs
 from pykraft.log_store.interface import (
     LogConfig,
 )
-from pykraft.log_store.log.aborted import AbortedTransactions
 from pykraft.log_store.log.compacting import Compacting
-from pykraft.log_store.log.cutting import Cutting
-from pykraft.log_store.log.flushing import Flushing
-from pykraft.log_store.log.reading import Reading
 from pykraft.log_store.opening import open_parts
 from pykraft.log_store.segment.segment import MAX_RELATIVE_OFFSET, Segment
 from pykraft.runtime.disk import Buffer, Disk
@@ -46,7 +42,7 @@ def rename_directory(disk: Disk, directory: str, target: str) -> None:
     disk.flush_dir(directory.rpartition("/")[0] or ".")
 
 
-class Log(Reading, AbortedTransactions, Flushing, Cutting, Compacting):
+class Log(Compacting):
     """See the module. What it reads, flushes, cuts and compacts is in the module of each base class."""
 
     @classmethod

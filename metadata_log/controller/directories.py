@@ -45,7 +45,7 @@ def handle_assign_replicas_to_dirs(
     for assignment in request.assignments:
         topic_id, index = assignment.topic_id, assignment.index
         error = requested.check_replica(broker.id, topic_id, index)
-        if assignment.directory not in (*broker.log_dirs, LOST_DIRECTORY):
+        if assignment.directory not in broker.log_dirs and assignment.directory != LOST_DIRECTORY:
             error = ErrorCode.INVALID_REQUEST
         errors.append(error)
         if error is ErrorCode.NONE:

@@ -650,12 +650,16 @@ class ControllerDriver:
             await asyncio.sleep(self._config.leader_imbalance_check_interval_ms / 1000)
             if self._epoch is not None:
                 self._core.begin_balance()
-            while True:
-                async with self._deciding:
-                    if self._epoch is None or not self._core.is_balancing:
-                        break
-                    self._append_own(self._core.next_balance_slice().records)
+            while await self._balance_slice():  # noqa: ASYNC110, it waits for nothing: others have their turn
                 await asyncio.sleep(0)
+
+    async def _balance_slice(self) -> bool:
+        """False: nothing is left to balance."""
+        async with self._deciding:
+            if self._epoch is None or not self._core.is_balancing:
+                return False
+            self._append_own(self._core.next_balance_slice().records)
+            return True
 
     # Sweeps
 
@@ -666,15 +670,17 @@ class ControllerDriver:
     async def _sweep(self) -> None:
         """Run one slice in each turn of the loop, so that many partitions do not delay other work."""
         moved = 0
-        while True:
-            async with self._deciding:
-                if self._epoch is None or not self._core.is_sweeping:
-                    break
-                changes = self._core.next_sweep_slice().records
-                moved += sum(
-                    isinstance(it, PartitionChangeRecord) and it.leader is not None for it in changes
-                )
-                self._append_own(changes)
+        while (changes := await self._sweep_slice()) is not None:
+            moved += sum(isinstance(it, PartitionChangeRecord) and it.leader is not None for it in changes)
             await asyncio.sleep(0)
         if moved:
             logger.info("%d partitions changed their leader after changes of brokers", moved)
+
+    async def _sweep_slice(self) -> Sequence[Record] | None:
+        """The changes of one slice, which are appended; None if nothing is left to sweep."""
+        async with self._deciding:
+            if self._epoch is None or not self._core.is_sweeping:
+                return None
+            changes = self._core.next_sweep_slice().records
+            self._append_own(changes)
+            return changes

@@ -14,8 +14,8 @@ from pykraft.kafka_protocol.messages.transactions import (
 )
 from pykraft.metadata_log.delta import MetadataDelta
 from pykraft.metadata_log.image import EMPTY_IMAGE
+from pykraft.runtime.paced import paced
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
-from pykraft.runtime.tasks import paced
 from pykraft.runtime.turns import TURN_US, TurnBudget
 from pykraft.transaction_coordinator.requests.list_transactions import MAX_STATES
 from pykraft.transaction_coordinator.service import TransactionCoordinatorService

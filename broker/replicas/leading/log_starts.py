@@ -10,7 +10,8 @@ from __future__ import annotations
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.replicas.following.replica_fetcher import ReplicaFetchers
 from pykraft.broker.replicas.partition.partition import Partition
-from pykraft.runtime.tasks import TaskSupervisor, paced
+from pykraft.runtime.paced import paced
+from pykraft.runtime.tasks import TaskSupervisor
 
 PAUSE_MS = 100
 """Between the end of a write and the next: retention moves the log starts of many partitions one by one."""

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from pykraft.broker.replicas.partition.isr import (
     UNKNOWN_OFFSET,
 )
-from pykraft.broker.replicas.partition.state import ReplicaState
+from pykraft.broker.replicas.partition.leading import Leading
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 
 HIGH_WATERMARK = -1
 """The offset of a deletion that means the high watermark."""
 
 
-class Deleting(ReplicaState):
+class Deleting(Leading):
     """Records are deleted when every replica that may lead has stored that log start."""
 
     __slots__ = ()

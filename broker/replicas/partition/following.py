@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pykraft.broker.logs.producers.state import ProducerState
+from pykraft.broker.replicas.partition.deleting import Deleting
 from pykraft.broker.replicas.partition.follower_batches import begin_within_span, find_new_batches
-from pykraft.broker.replicas.partition.state import ReplicaState
 from pykraft.kafka_protocol.markers import with_markers
 from pykraft.kafka_protocol.records import (
     crc_is_valid,
@@ -14,7 +14,7 @@ from pykraft.log_store.compaction.gaps import fill_gaps
 from pykraft.log_store.interface import CorruptLogError
 
 
-class Following(ReplicaState):
+class Following(Deleting):
     """Offsets and epochs are the leader's (KIP-101, KIP-279, KIP-320)."""
 
     __slots__ = ()

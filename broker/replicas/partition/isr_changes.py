@@ -9,10 +9,10 @@ from pykraft.broker.replicas.partition.isr import (
     lagging_members,
     without,
 )
-from pykraft.broker.replicas.partition.state import ReplicaState
+from pykraft.broker.replicas.partition.roles import Roles
 
 
-class IsrChanges(ReplicaState):
+class IsrChanges(Roles):
     """One proposal is in flight; until its outcome is known, both ISRs hold the high watermark back."""
 
     __slots__ = ()

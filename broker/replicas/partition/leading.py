@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from pykraft.broker.logs.producers.verification import Guard
-from pykraft.broker.replicas.partition.state import NO_EPOCH, ReplicaState
+from pykraft.broker.replicas.partition.isr_changes import IsrChanges
+from pykraft.broker.replicas.partition.state import NO_EPOCH
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.markers import EndOfTransaction, Marker, build_marker
 from pykraft.kafka_protocol.records import (
@@ -25,7 +26,7 @@ class AppendInfo(NamedTuple):
     log_append_time_ms: int
 
 
-class Leading(ReplicaState):
+class Leading(IsrChanges):
     """A record is committed once the whole maximal ISR has it."""
 
     __slots__ = ()

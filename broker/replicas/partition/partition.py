@@ -9,17 +9,13 @@ calls nothing but its log: no sockets, no clocks, no tasks.
 
 from __future__ import annotations
 
-from pykraft.broker.replicas.partition.deleting import Deleting
 from pykraft.broker.replicas.partition.following import Following
-from pykraft.broker.replicas.partition.isr_changes import IsrChanges
-from pykraft.broker.replicas.partition.leading import Leading
-from pykraft.broker.replicas.partition.roles import Roles
 from pykraft.log_store.indexes.transaction_index import AbortedTransaction
 from pykraft.log_store.interface import LogSlice
 from pykraft.log_store.log.log import Log
 
 
-class Partition(Roles, Leading, IsrChanges, Deleting, Following):
+class Partition(Following):
     """See the module. What happens to it is in the modules of its base classes; here it is read."""
 
     __slots__ = ()

@@ -15,8 +15,9 @@ from pykraft.broker.replicas.leading import log_starts
 from pykraft.broker.replicas.leading.log_starts import LogStarts
 from pykraft.broker.replicas.maintenance import LogMaintenance
 from pykraft.log_store import checkpoint
+from pykraft.runtime.paced import STEPS_PER_TURN
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
-from pykraft.runtime.tasks import STEPS_PER_TURN, TaskSupervisor, Workers
+from pykraft.runtime.tasks import TaskSupervisor, Workers
 from tests.broker.data_cluster import DataPlaneTools
 from tests.broker.log_managers import CONFIG, OLD_ID, manager
 from tests.broker.slices import Turns
