@@ -40,6 +40,7 @@ ADAPTERS = {
     "runtime/own_calls.py": EVENT_LOOP,
     "runtime/slices.py": EVENT_LOOP,
     "runtime/os_disk.py": {"os", "threading"},
+    "runtime/paced.py": EVENT_LOOP,
     "runtime/tasks.py": EVENT_LOOP,
     "runtime/network/sinks.py": {"asyncio", "os", "socket"},
     "runtime/network/tcp.py": {"asyncio", "socket"},
