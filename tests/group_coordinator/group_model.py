@@ -1,5 +1,6 @@
 """What the seeded simulations of one group share: a log whose high watermark lags, and a replay of it."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from itertools import accumulate
 from random import Random
@@ -14,7 +15,7 @@ from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from tests.group_coordinator import tools
 
 
-class GroupModel(tools.ShardLab):
+class GroupModel(ABC, tools.ShardLab):
     def __init__(self, rng: Random, sizes: Mapping[str, int], config: GroupConfig) -> None:
         self.rng = rng
         self.sizes = dict(sizes)
@@ -25,8 +26,9 @@ class GroupModel(tools.ShardLab):
         self.in_flight: list[tuple[Any, ...]] = []
         """Answers that wait for the high watermark: the offset, then what :meth:`deliver` takes."""
 
+    @abstractmethod
     def deliver(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError
+        """An answer reaches its client."""
 
     def advance_watermark(self, *, fully: bool = False) -> None:
         end, old = len(self.writer.logs[0]), self.writer.high_watermark(0)

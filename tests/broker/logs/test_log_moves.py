@@ -77,13 +77,15 @@ async def begin(cluster: DataCluster, *replicas: int, count: int = 12) -> DataBr
     return broker
 
 
-async def hold_back(cluster: DataCluster, broker: DataBroker) -> None:
-    """A move to /e1 that has copied everything, and takes its place when ``promote`` is given back."""
+async def hold_back(cluster: DataCluster, broker: DataBroker) -> FutureLog:
+    """A move to /e1 that has copied everything, and takes its place when ``promote`` is deleted again."""
+    end_offset = cluster.partition(1).log.log_end_offset
     broker.logs.copies.promote = lambda future: None  # type: ignore[method-assign]
     await alter(broker, "/e1")
     await until(lambda: ("t", 0) in broker.logs.futures)
     future = broker.logs.futures["t", 0]
-    await until(lambda: future.log.log_end_offset == 12)
+    await until(lambda: future.log.log_end_offset == end_offset)
+    return future
 
 
 class Deletion:
@@ -224,13 +226,12 @@ async def test_moves_that_wait_for_their_turn_are_shown(cluster: DataCluster) ->
 
 async def test_a_cancelled_move_that_the_controller_knew_is_taken_back(cluster: DataCluster) -> None:
     broker = await begin(cluster)
-    promote = broker.logs.copies.promote
     broker.logs.copies.promote = lambda future: None  # type: ignore[method-assign]
     await alter(broker, "/e1")
     await until(lambda: cluster.controller.partition().directory(1) == directory_id("/e1"))
     await alter(broker, "/d1")
     await until(lambda: cluster.controller.partition().directory(1) == directory_id("/d1"))
-    broker.logs.copies.promote = promote  # type: ignore[method-assign]
+    del broker.logs.copies.promote
     await until(lambda: directories_of(cluster.disk(1)) == ["/d1/t-0"])
     await alter(broker, "/e1")
     await until(lambda: is_moved(cluster, broker))
@@ -240,12 +241,7 @@ async def test_a_cancelled_move_that_the_controller_knew_is_taken_back(cluster: 
 @pytest.mark.world(brokers=(2,))
 async def test_truncation_and_retention_during_a_move_reach_the_copy(cluster: DataCluster) -> None:
     broker = await begin(cluster, 1, 2)
-    promote = broker.logs.copies.promote
-    broker.logs.copies.promote = lambda future: None  # type: ignore[method-assign]
-    await alter(broker, "/e1")
-    await until(lambda: ("t", 0) in broker.logs.futures)
-    future = broker.logs.futures["t", 0]
-    await until(lambda: future.log.log_end_offset == 12)
+    await hold_back(cluster, broker)
     cluster.partition(2).truncate_to(7)
     cluster.controller.elect(2, (2,))
     partition = cluster.partition(1)
@@ -256,7 +252,7 @@ async def test_truncation_and_retention_during_a_move_reach_the_copy(cluster: Da
     await until(
         lambda: partition.log.end_offset_for_epoch(1).end_offset == 12 and partition.log.latest_epoch == 1
     )
-    broker.logs.copies.promote = promote  # type: ignore[method-assign]
+    del broker.logs.copies.promote
     await until(lambda: is_moved(cluster, broker))
     moved, old = broker.logs.logs["t", 0].log, cluster.partition(2).log
     assert (moved.log_start_offset, moved.log_end_offset) == (4, 12)
@@ -509,12 +505,7 @@ async def test_a_move_takes_nothing_from_an_earlier_log_of_the_directory(cluster
 
 async def test_a_log_is_not_replaced_while_appends_wait_for_its_flush(cluster: DataCluster) -> None:
     broker = await begin(cluster)
-    promote = broker.logs.copies.promote
-    broker.logs.copies.promote = lambda future: None  # type: ignore[method-assign]
-    await alter(broker, "/e1")
-    await until(lambda: ("t", 0) in broker.logs.futures)
-    future, log = broker.logs.futures["t", 0], cluster.partition(1).log
-    await until(lambda: future.log.log_end_offset == 12)
+    future, log = await hold_back(cluster, broker), cluster.partition(1).log
     log.flush()
     future.log.flush()
     await until(lambda: not future.lacks_producers)
@@ -522,20 +513,15 @@ async def test_a_log_is_not_replaced_while_appends_wait_for_its_flush(cluster: D
     append_with_gaps(log, (12,), 0)
     piece = present(future.next_piece(1 << 20))
     future.append(piece, piece.file.pread(piece.position, piece.size_bytes), 0)
-    assert future.holds_everything() and promote(future) is None
+    del broker.logs.copies.promote
+    assert future.holds_everything() and broker.logs.copies.promote(future) is None
     await until(lambda: log.recovery_point == 13)
-    broker.logs.copies.promote = promote  # type: ignore[method-assign]
     await until(lambda: is_moved(cluster, broker))
 
 
 async def test_a_stored_log_start_outlives_a_crash_after_the_move(cluster: DataCluster) -> None:
     broker = await begin(cluster)
-    promote = broker.logs.copies.promote
-    broker.logs.copies.promote = lambda future: None  # type: ignore[method-assign]
-    await alter(broker, "/e1")
-    await until(lambda: ("t", 0) in broker.logs.futures)
-    future = broker.logs.futures["t", 0]
-    await until(lambda: future.log.log_end_offset == 12)
+    await hold_back(cluster, broker)
     cluster.partition(1).log.advance_log_start(7)
     await broker.logs.checkpoints.store_log_starts([("t", 0)])
     assert cluster.partition(1).log.stored_log_start_offset == 7
@@ -548,7 +534,7 @@ async def test_a_stored_log_start_outlives_a_crash_after_the_move(cluster: DataC
         await asyncio.Event().wait()
 
     broker.logs.copies.delete_moved = die  # type: ignore[method-assign]
-    broker.logs.copies.promote = promote  # type: ignore[method-assign]
+    del broker.logs.copies.promote
     await is_swapped.wait()
     assert sorted(directories_of(disk)) == ["/d1/t-0", "/e1/t-0"]
     await broker.stop(clean=False)

@@ -16,7 +16,15 @@ from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.damage import in_sync
 from tests.broker.data_cluster import DataBroker, DataClient, DataCluster, directory_id, make_batch
 from tests.broker.logs.producers.test_transactions import end, send
-from tests.broker.logs.test_log_moves import DIRS, alter, begin, described, directories_of, is_moved
+from tests.broker.logs.test_log_moves import (
+    DIRS,
+    alter,
+    begin,
+    described,
+    directories_of,
+    hold_back,
+    is_moved,
+)
 from tests.waits import until
 
 pytestmark = pytest.mark.world(brokers=())
@@ -169,15 +177,11 @@ async def test_transaction_that_ends_between_the_copy_and_the_swap_is_known_to_b
     cluster: DataCluster,
 ) -> None:
     broker = await begin(cluster)
-    partition, promote = cluster.partition(1), broker.logs.copies.promote
+    partition = cluster.partition(1)
     assert send(partition, FIRST, 0) == 12
-    broker.logs.copies.promote = lambda future: None  # type: ignore[method-assign]
-    await alter(broker, "/e1")
-    await until(lambda: ("t", 0) in broker.logs.futures)
-    future = broker.logs.futures["t", 0]
-    await until(lambda: future.log.log_end_offset == 13)
+    await hold_back(cluster, broker)
     assert end(partition, FIRST, ABORT) == 13 and send(partition, SECOND, 0) == 14
-    broker.logs.copies.promote = promote  # type: ignore[method-assign]
+    del broker.logs.copies.promote
     await until(lambda: is_moved(cluster, broker))
     assert list(partition.log.iter_aborted()) == [AbortedTransaction(FIRST, 12, 13, 14)]
     client = await cluster.client(1)

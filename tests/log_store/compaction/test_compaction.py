@@ -1,4 +1,7 @@
-"""The rules of compaction, one at a time: what stays of a batch, of a segment, of a log that a crash met."""
+"""The rules of compaction, one at a time: what stays of a batch, of a segment, of a log that a crash met.
+
+It is long because each rule is played on the same few lines of records.
+"""
 
 import random
 import struct

@@ -1,4 +1,7 @@
-"""Producer snapshots of a log: a start reads the newest and the tail; no turn takes more than a slice."""
+"""Producer snapshots of a log: a start reads the newest and the tail; no turn takes more than a slice.
+
+It is long because every way to damage or to lose a snapshot ends in the same start.
+"""
 
 import contextlib
 import random
