@@ -178,9 +178,9 @@ class Connection:
             raise
         try:
             correlation_id, body_offset = decode_response_header(expected.api_key, expected.version, frame)
-        except KafkaError as error:
+        except KafkaError as bad:
             self.close()
-            raise MalformedAnswerError(f"{self.address} sent a malformed response header: {error}") from error
+            raise MalformedAnswerError(f"{self.address} sent a malformed response header: {bad}") from bad
         if correlation_id != expected.correlation_id:
             self.close()
             raise MalformedAnswerError(

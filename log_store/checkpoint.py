@@ -80,8 +80,8 @@ def read_partition_metadata(disk: Disk, directory: str) -> Uuid:
         if values["version"] != "0":
             raise CorruptCheckpointError(path, f"version is {values['version']!r}, known is '0'")
         return uuid_from_str(values["topic_id"])
-    except KeyError as error:
-        raise CorruptCheckpointError(path, f"{error} is missing") from None
+    except KeyError as missing:
+        raise CorruptCheckpointError(path, f"{missing} is missing") from None
     except ValueError as error:
         raise CorruptCheckpointError(path, str(error)) from None
 

@@ -38,8 +38,8 @@ def read_meta_properties(disk: Disk, log_directory: str) -> MetaProperties | Non
             node_id=int(values["node.id"]),
             directory_id=uuid_from_str(values["directory.id"]),
         )
-    except KeyError as error:
-        raise CorruptCheckpointError(path, f"{error} is missing") from None
+    except KeyError as missing:
+        raise CorruptCheckpointError(path, f"{missing} is missing") from None
     except ValueError as error:
         raise CorruptCheckpointError(path, str(error)) from None
     if meta.version != 1:

@@ -44,10 +44,8 @@ from pykraft.transaction_coordinator.state import ShardState
 from pykraft.transaction_coordinator.transaction import PREPARED, Transaction, TransactionVersion
 
 
-class HostedTransactions(HostedShard[ShardState, AnyResult]):
+class HostedTransactions(HostedShard[TransactionShard, AnyResult]):
     """A shard with the transactions whose markers are being written."""
-
-    shard: TransactionShard
 
     def __init__(self, shard: TransactionShard, answers: Answers) -> None:
         super().__init__(shard, answers)
@@ -177,8 +175,8 @@ class TransactionRuntime(CoordinatorRuntime[ShardState, AnyResult, HostedTransac
         shard = hosted.shard
         try:
             await self._markers.write(prepared, shard.leader_epoch)
-        except MarkersRefusedError as error:
-            log.warning("%s: no more markers of %s: %s", self._topic, prepared.transactional_id, error)
+        except MarkersRefusedError as refused:
+            log.warning("%s: no more markers of %s: %s", self._topic, prepared.transactional_id, refused)
             return
         while True:
             try:

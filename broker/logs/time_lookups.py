@@ -40,9 +40,9 @@ class TimeLookups:
                     found = await self._workers.run(job.run)
                     if log.rewrite_count == job.truncations:
                         return found
-                except DAMAGE_ERRORS as error:
+                except DAMAGE_ERRORS as damage:
                     self._refuse_unused(log)  # its files may be deleted, and it is not the replica's any more
-                    if log.is_damage(error, job.truncations):  # otherwise the log was cut meanwhile
+                    if log.is_damage(damage, job.truncations):  # otherwise the log was cut meanwhile
                         raise
 
     def _refuse_unused(self, log: Log) -> None:

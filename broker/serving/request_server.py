@@ -116,9 +116,9 @@ class RequestServer(Generic[S]):
             is_large, is_forwarded = len(frame) > LARGE_BYTES, isinstance(api, ForwardedApi)
             if not (is_large or is_forwarded) and self._is_held(api, connection, received.request):
                 return
-        except TooManyItemsError as error:
+        except TooManyItemsError as too_many:
             assert api is not None, "the rows tell how many"
-            self._refuse(api, connection, header, error, slot)
+            self._refuse(api, connection, header, too_many, slot)
             return
         except ProtocolError as error:
             _close_for(connection, error)
@@ -218,8 +218,8 @@ class RequestServer(Generic[S]):
             await self._large.until_open(lambda: partitions_of(api, received.request))
             await self._answer(api, connection, context, header, received, slot)
             await self._slices.finish(received.request.release())
-        except TooManyItemsError as error:
-            self._refuse(api, connection, header, error, slot)
+        except TooManyItemsError as too_many:
+            self._refuse(api, connection, header, too_many, slot)
         except ProtocolError as error:
             _close_for(connection, error)
         finally:
@@ -246,8 +246,8 @@ class RequestServer(Generic[S]):
                 for _ in encoding:
                     await self._slices.finish(encoding)  # it is long
                     await self._slices.finish(answer.release())
-        except TooManyItemsError as error:
-            self._refuse(api, connection, header, error, slot)
+        except TooManyItemsError as too_many:
+            self._refuse(api, connection, header, too_many, slot)
             return
         except MalformedRequestError as error:
             _close_for(connection, error)

@@ -82,8 +82,8 @@ class LargeFetches:
                 connection.close(f"{what}: {error.message}")
                 return
             chunks = _refusal(header, error)
-        except KafkaError as error:
-            chunks = _refusal(header, error)
+        except KafkaError as refused:
+            chunks = _refusal(header, refused)
         except AssertionError:
             raise
         except Exception:

@@ -256,11 +256,11 @@ class LeaderLink:
             except KafkaError as error:
                 logger.warning("fetching %s from %d: %s", followed.partition, self.leader_id, error)
                 self._delay(followed, self._config.replica_fetch_backoff_ms)
-            except STORAGE_ERRORS as error:
-                followed.partition.storage_failed(error)
+            except STORAGE_ERRORS as failure:
+                followed.partition.storage_failed(failure)
                 self._delay(followed, self._config.replica_fetch_backoff_ms)
-            except Exception as error:  # a bug that this partition has met: the others go on
-                followed.partition.replication_failed(error)
+            except Exception as bug:  # a bug that this partition has met: the others go on
+                followed.partition.replication_failed(bug)
                 self._delay(followed, self._config.replica_fetch_backoff_ms)
 
     def _note_answered(self, asked: Asked) -> None:

@@ -102,10 +102,10 @@ class CoordinatorTopic:
             return b"" if piece is None else await self._workers.run(partial(read_checked, piece))
         except BadIndexError as error:
             raise KafkaError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{error}; it is built again") from error
-        except STORAGE_ERRORS as error:
+        except STORAGE_ERRORS as failure:
             if log.truncation_count != cuts:  # truncated during the read: another broker leads now
-                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica} was truncated") from error
-            raise replica.storage_failed(error) from error
+                raise KafkaError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica} was truncated") from failure
+            raise replica.storage_failed(failure) from failure
 
     def _find(self, partition: int) -> Partition:
         replica = self._table.find(self._topic, partition)
