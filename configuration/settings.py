@@ -16,7 +16,6 @@ from typing import Any, Final, Self
 from pykraft.configuration.keys import ConfigKey, ConfigValue
 from pykraft.configuration.server_keys import READ_KEYS
 from pykraft.configuration.topic_keys import TOPIC_KEYS
-from pykraft.lazy_dataclass import dataclass
 
 _KEYS: Final[Mapping[str, ConfigKey]] = {**TOPIC_KEYS, **READ_KEYS}
 
@@ -42,14 +41,16 @@ def from_minutes(minutes: int) -> int:
     return 60_000 * minutes
 
 
-@dataclass(frozen=True, slots=True)
 class Settings:
     """Base of such dataclasses."""
+
+    __slots__ = ()
 
     @classmethod
     def from_properties(cls, values: Mapping[str, ConfigValue], **others: Any) -> Self:
         """The settings from typed ``values`` by key; ``others`` are the fields without a key."""
-        for one in fields(cls):
+        kind: Any = cls  # a dataclass
+        for one in fields(kind):
             if "key" in one.metadata:
                 value, convert = values[one.metadata["key"].name], one.metadata["convert"]
                 others[one.name] = convert(value) if convert else value
@@ -58,9 +59,11 @@ class Settings:
     def with_texts(self, given: Mapping[str, str]) -> Self:
         """These settings, with other values for the keys in ``given``; keys of other settings are ignored."""
         changes: dict[str, Any] = {}
-        for one in fields(self):
+        settings: Any = self
+        for one in fields(settings):
             key = one.metadata.get("key")
             if key is not None and key.name in given:
                 value, convert = key.parse(given[key.name]), one.metadata["convert"]
                 changes[one.name] = convert(value) if convert else value
-        return replace(self, **changes)
+        changed: Self = replace(settings, **changes)
+        return changed

@@ -14,7 +14,7 @@ from pykraft.coordinator.result import Result
 from pykraft.coordinator.shard import Shard
 from pykraft.kafka_protocol.errors import ErrorCode
 
-S = TypeVar("S")
+P = TypeVar("P", bound=Shard)  # type: ignore[type-arg]
 R = TypeVar("R", bound=Result)
 
 
@@ -30,8 +30,8 @@ class Waiting:
         self.answer = answer
 
 
-class HostedShard(Generic[S, R]):
-    def __init__(self, shard: Shard[S, R], answers: Answers) -> None:
+class HostedShard(Generic[P, R]):
+    def __init__(self, shard: P, answers: Answers) -> None:
         self.shard = shard
         self._answers = answers
         self.load_task: asyncio.Task[None] | None = None

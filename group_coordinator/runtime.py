@@ -53,10 +53,8 @@ from pykraft.runtime.turns import Turns
 _NEVER_MS = 2**63
 
 
-class HostedGroups(HostedShard[ShardState, AnyResult]):
+class HostedGroups(HostedShard[GroupShard, AnyResult]):
     """A shard with the joins and syncs that are parked in it, and with its unfinished sweeps."""
-
-    shard: GroupShard
 
     def __init__(self, shard: GroupShard, answers: Answers) -> None:
         super().__init__(shard, answers)

@@ -66,7 +66,7 @@ def _spec(
 def _getter(names: list[str]) -> Callable[[Any], Any]:
     if not names:
         return lambda _record: ()
-    get = attrgetter(*names)
+    get: Callable[[Any], Any] = attrgetter(*names)
     return get if len(names) > 1 else lambda record: (get(record),)
 
 
