@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from pykraft.coordinator.answers import Answers, Waiter
 from pykraft.coordinator.result import Result
 from pykraft.coordinator.shard import Shard
 from pykraft.kafka_protocol.errors import ErrorCode
 
-P = TypeVar("P", bound=Shard)  # type: ignore[type-arg]
+P = TypeVar("P", bound="Shard[Any, Any]")
 R = TypeVar("R", bound=Result)
 
 

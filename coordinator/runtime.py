@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 S = TypeVar("S")
 R = TypeVar("R", bound=Result)
-H = TypeVar("H", bound=HostedShard)  # type: ignore[type-arg]
+H = TypeVar("H", bound="HostedShard[Any, Any]")
 M = TypeVar("M")
 T = TypeVar("T")
 
