@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pykraft.runtime.network.connection_quota import ConnectionQuota
 from pykraft.runtime.network.tcp import (
@@ -86,7 +86,8 @@ class StreamServer:
             reuse_address=True,
             start_serving=False,
         )
-        self.port = self._server.sockets[0].getsockname()[1]
+        server: Any = self._server  # its sockets are a tuple, or uvloop's list
+        self.port = server.sockets[0].getsockname()[1]
         return self.port
 
     async def start_serving(self, factory: SessionFactory, on_unreadable: OnUnreadable | None = None) -> None:

@@ -90,13 +90,15 @@ class ClientBatch:
     def advance(self, work: int) -> int:
         """Continue the walk over the records; returns the work done (see :meth:`RecordWalk.advance`)."""
         done = 0
-        if self._walk is None:
+        walk = self._walk
+        if walk is None:
             done = self._unfold_small()
             if self.is_large:
                 return done
-            assert self._walk is not None
-        done += self._walk.advance(work)
-        self.is_done = self._walk.is_done
+            walk = self._walk
+        assert walk is not None
+        done += walk.advance(work)
+        self.is_done = walk.is_done
         return done
 
     def _unfold_small(self) -> int:
