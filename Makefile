@@ -29,7 +29,7 @@ export PYTHONHASHSEED ?= 0
 
 PYTEST = $(BIN)/python -m pytest --junitxml build/timings-$@.xml
 
-.PHONY: setup pins java kcat check test test-long clients timings sizes coverage docs screenshots demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
+.PHONY: setup compiled interpreted pins java kcat check test test-long clients timings sizes coverage docs screenshots demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -49,6 +49,13 @@ $(VENV)/installed: pyproject.toml constraints.txt $(wildcard kafka_protocol/*.c 
 	@$(BIN)/pip install --quiet --constraint constraints.txt --build-constraint constraints.txt \
 	  --editable ".[console,jepsen,spark,web]" --group test --group lint --group docs
 	@touch $@
+
+# In place, of the modules in packaging/compiling/modules.toml: all commands of this clone then run compiled.
+compiled: setup
+	@cd packaging && ../$(BIN)/python -m compiling
+
+interpreted: setup
+	@cd packaging && ../$(BIN)/python -m compiling --remove
 
 # The newest version of everything that setup and tests install, for every Python that is supported.
 pins: setup

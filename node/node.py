@@ -15,6 +15,7 @@ from functools import partial
 from pykraft import __version__
 from pykraft.broker.config import ListenerConfig
 from pykraft.broker.membership.controller_channel import ControllerChannel, endpoint_messages
+from pykraft.compiled import form
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.log_store.interface import (
@@ -110,8 +111,8 @@ class Node:
         world.exclude_from_gc()
         identity = check_directories(world.disk, config, world.unusable_dirs)
         logger.info(
-            "pykraft %s: node %d (%s) of cluster %s starts, with its data in %s",
-            *(__version__, config.node_id, ", ".join(sorted(config.roles))),
+            "pykraft %s (%s): node %d (%s) of cluster %s starts, with its data in %s",
+            *(__version__, form(), config.node_id, ", ".join(sorted(config.roles))),
             *(identity.cluster_id, ", ".join(config.all_dirs)),
         )
         voters = self._known_voters()

@@ -55,7 +55,9 @@ def room_of(path: str) -> str:
 def dotted(path: str) -> str:
     """The name under which a module is imported."""
     name = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
-    return name if path.startswith(("benchmarks/", "examples/", "tests/")) else f"pykraft.{name}"
+    return (
+        name if path.startswith(("benchmarks/", "examples/", "packaging/", "tests/")) else f"pykraft.{name}"
+    )
 
 
 @cache

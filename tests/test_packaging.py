@@ -11,7 +11,10 @@ def test_every_package_is_in_the_wheel() -> None:
     with (ROOT / "pyproject.toml").open("rb") as file:
         listed = tomllib.load(file)["tool"]["setuptools"]["packages"]
     folders = {path.parent.relative_to(ROOT) for path in ROOT.glob("[a-z]*/**/__init__.py")}
-    shipped = {Path(), *(folder for folder in folders if folder.parts[0] not in ("build", "tests"))}
+    shipped = {
+        Path(),
+        *(folder for folder in folders if folder.parts[0] not in ("build", "packaging", "tests")),
+    }
     assert listed == sorted(".".join(("pykraft", *folder.parts)) for folder in shipped)
 
 

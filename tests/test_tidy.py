@@ -99,7 +99,7 @@ def test_every_module_is_used() -> None:
 
 def _imported_as(path: str) -> set[str]:
     name = dotted(path)
-    return {name, name.removeprefix("benchmarks."), name.removeprefix("examples.")}
+    return {name, *(name.removeprefix(f"{folder}.") for folder in ("benchmarks", "examples", "packaging"))}
 
 
 def _is_run_by_name(path: str) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from pykraft import __version__
+from pykraft.compiled import form
 from pykraft.configuration.keys import ConfigError
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.node.cli.shared.lazy_group import LazyGroup
@@ -137,6 +138,6 @@ class _Root(LazyGroup):
 
 
 @click.group(cls=_Root, commands_in=_COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="pykraft")
+@click.version_option(f"{__version__} ({form()})", prog_name="pykraft")
 def cli() -> None:
     """A Kafka that a Python programmer can install, read, trust and run."""

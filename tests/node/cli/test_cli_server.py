@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from pykraft import __version__
+from pykraft.compiled import form
 from pykraft.runtime.free_ports import free_ports
 
 pytestmark = pytest.mark.slow
@@ -151,7 +152,10 @@ def test_started_node_stops_cleanly_when_asked_and_starts_again(
     for _ in range(2):
         with start_pykraft("server", "start", file) as running:
             started = running.wait_for("pykraft ")
-            assert f"pykraft {__version__}: node 1 (broker, controller) of cluster {CLUSTER}" in started
+            assert (
+                f"pykraft {__version__} ({form()}): node 1 (broker, controller) of cluster {CLUSTER}"
+                in started
+            )
             at = running.wait_for("node 1 is up at ")
             assert re.search(rf"PLAINTEXT://127.0.0.1:[1-9]\d*, CONTROLLER://127.0.0.1:{port} ", at)
             assert running.stop(number) == 0, running.printed
@@ -173,4 +177,4 @@ def test_module_is_the_command() -> None:
     as_module = subprocess.run(
         [sys.executable, "-m", "pykraft", "--version"], capture_output=True, text=True, check=True
     )
-    assert as_module.stdout.startswith("pykraft, version ")
+    assert as_module.stdout == f"pykraft, version {__version__} ({form()})\n"

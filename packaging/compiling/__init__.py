@@ -1,0 +1,1 @@
+"""Makes a compiled library of modules of the product, with mypyc: those that a list names."""

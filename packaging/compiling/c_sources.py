@@ -1,0 +1,114 @@
+"""C sources of compiled modules: their Python sources in the forms that mypyc compiles well, given to it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from compiling import plain_classes, sources
+from compiling.constants import with_finals
+from compiling.sources import BUILD
+
+GROUP: Final = "pykraft_compiled"
+MYPY: Final = """[mypy]
+explicit_package_bases = True
+namespace_packages = True
+follow_imports = silent
+ignore_missing_imports = True
+"""
+
+TRACEBACK: Final = re.compile(
+    r'CPy_(AddTraceback|TypeErrorTraceback)\("pykraft/([^"]+)", "([^"]*)", (-?\d+), CPyStatic_(\w+)___globals'
+)
+
+
+def make_c(compiled: Sequence[str]) -> tuple[list[Path], list[Path]]:
+    """The C sources of the library, and the directories of their headers.
+
+    Ends the process with mypy's messages if a module cannot be compiled.
+    """
+    from mypyc.build import mypycify
+
+    numbers = _copy_sources(compiled)
+    (BUILD / "mypy.ini").write_text(MYPY, encoding="utf-8")
+    before = Path.cwd()
+    os.chdir(BUILD / "src")  # the compiler names modules by where they are
+    os.environ["MYPYPATH"] = "."
+    options = [f"--config-file={BUILD / 'mypy.ini'}", f"--cache-dir={BUILD / 'mypy'}"]
+    try:
+        made, *_ = mypycify(
+            [*options, *(f"pykraft/{path}" for path in compiled)],
+            multi_file=True,
+            target_dir=str(BUILD / "c"),
+            group_name=GROUP,
+        )
+        files = [Path(file).resolve() for file in made.sources]
+        headers = [Path(one).resolve() for one in made.include_dirs]
+    finally:
+        os.chdir(before)
+    for file in files:
+        if file.name.startswith("__native_pykraft___"):
+            text = file.read_text(encoding="utf-8")
+            file.write_text(with_short_tracebacks(text, numbers), encoding="utf-8")
+    return files, [*headers, BUILD / "c"]
+
+
+def _copy_sources(compiled: Sequence[str]) -> dict[str, list[int]]:
+    """Into the build; returns the lines of each compiled file in its source."""
+    shutil.rmtree(BUILD, ignore_errors=True)  # the compiler takes what it finds there
+    texts = sources.product()
+    sources.check({path: texts[path] for path in compiled})
+    python = {path: text for path, text in texts.items() if path.endswith(".py")}
+    classes = plain_classes.Classes.of(
+        [python[path] for path in compiled],
+        [text for path, text in python.items() if path not in compiled],
+        sources.listed()["subclassed"],
+    )
+    numbers = {}
+    for path, text in texts.items():
+        target = BUILD / "src" / "pykraft" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path in compiled:
+            text, numbers["pykraft/" + path] = plain_classes.rewrite(with_finals(text), path, classes)
+        target.write_text(text, encoding="utf-8")
+    return numbers
+
+
+def with_short_tracebacks(text: str, numbers: Mapping[str, Sequence[int]]) -> str:
+    """The C source of a module that names a place by one number where it named it by four.
+
+    A tenth of the machine code would do nothing but load them: in a module they are the same but for function
+    and line. ``numbers``: for each file that was compiled its lines in the source.
+    """
+    functions: dict[str, int] = {}
+    path = module = ""
+
+    def place(found: re.Match[str]) -> str:
+        nonlocal path, module
+        kind, path, function, line, module = found.groups()
+        path = f"pykraft/{path}"
+        lines = numbers.get(path, ())
+        number = max(0, int(line))
+        number = lines[number] if number < len(lines) else number
+        at = functions.setdefault(function, len(functions)) << 16 | number
+        return f"{'traceback' if kind == 'AddTraceback' else 'type_error'}_{module}({at}u"
+
+    changed = TRACEBACK.sub(place, text)
+    if not functions:
+        return text
+    names = ", ".join(f'"{name}"' for name in functions)
+    at = f'"{path}", functions_{module}[place >> 16], place & 0xffff, CPyStatic_{module}___globals'
+    helpers = f"""
+static const char *const functions_{module}[] = {{{names}}};
+__attribute__((noinline, cold)) static void traceback_{module}(unsigned place) {{ CPy_AddTraceback({at}); }}
+__attribute__((noinline, cold)) static void
+type_error_{module}(unsigned place, const char *type, PyObject *value) {{
+    CPy_TypeErrorTraceback({at}, type, value);
+}}
+"""
+    includes = '#include "__native_internal_pykraft_compiled.h"\n'
+    return changed.replace(includes, includes + helpers, 1)

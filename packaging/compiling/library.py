@@ -1,0 +1,89 @@
+"""The library, made of C sources by the C compiler; its manifest, by which ``pykraft.compiled`` finds it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import zlib
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from compiling.c_sources import GROUP
+from compiling.sources import BUILD, ROOT
+
+NAME: Final = f"{GROUP}__mypyc"
+MANIFEST: Final = "compiled.json"
+UNITS: Final = 32
+"""Modules are given to the C compiler together: each alone would read the declarations of all others."""
+
+FLAGS: Final = ("-fPIC -O2 -g0 -DNDEBUG -w -fvisibility=hidden -fno-asynchronous-unwind-tables").split()
+
+
+def path(folder: Path = ROOT) -> Path:
+    """Of the library for this Python."""
+    return folder / f"{NAME}{sysconfig.get_config_var('EXT_SUFFIX')}"
+
+
+def remove() -> None:
+    """From the clone."""
+    for one in (ROOT / MANIFEST, path()):
+        one.unlink(missing_ok=True)
+
+
+def compile_c(files: Sequence[Path], headers: Sequence[Path], folder: Path = ROOT) -> None:
+    """:class:`subprocess.CalledProcessError` with the compiler's messages above it."""
+    modules = [file for file in files if file.name.startswith("__native")]
+    others = [file for file in files if file not in modules]
+    compiler = sysconfig.get_config_var("CC").split()
+    include = [f"-I{one}" for one in (*headers, sysconfig.get_path("include"))]
+
+    def compile_one(file: Path) -> str:
+        target = str(BUILD / "c" / f"{file.stem}.o")
+        subprocess.run([*compiler, *FLAGS, *include, "-c", str(file), "-o", target], check=True)
+        return target
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        objects = list(
+            threads.map(compile_one, [*_units(modules), *others, Path(__file__).parent / "entry.c"])
+        )
+    subprocess.run([*compiler, "-shared", "-s", "-o", str(path(folder)), *objects], check=True)
+
+
+def _units(files: Sequence[Path]) -> Iterator[Path]:
+    """Files that include some others, all about equally long."""
+    units: list[tuple[int, list[Path]]] = [(0, []) for _ in range(UNITS)]
+    for file in sorted(files, key=lambda file: -file.stat().st_size):
+        smallest = min(range(UNITS), key=lambda number: units[number][0])
+        size_bytes, members = units[smallest]
+        units[smallest] = (size_bytes + file.stat().st_size, [*members, file])
+    # All but Python itself is in one library: it is found without the linker's tables.
+    begin = "#include <Python.h>\n#include <CPy.h>\n#pragma GCC visibility push(hidden)\n"
+    for number, (_, members) in enumerate(units):
+        unit = BUILD / "c" / f"unit_{number:02}.c"
+        unit.write_text(begin + "".join(f'#include "{file}"\n' for file in members), encoding="utf-8")
+        yield unit
+
+
+def write_manifest(compiled: Sequence[str], folder: Path = ROOT, *, in_place: bool) -> None:
+    """``in_place``: with the time of each source, so that a change of it is seen at once."""
+    from mypyc.namegen import exported_name
+
+    modules = {}
+    kept = {}
+    for one in compiled:
+        name = "pykraft." + one.removesuffix(".py").replace("/", ".")
+        modules[name] = f"init_{exported_name(name)}"
+        data = (ROOT / one).read_bytes()
+        kept[one] = [len(data), zlib.crc32(data), (ROOT / one).stat().st_mtime_ns if in_place else 0]
+    manifest = {
+        "python": sys.implementation.cache_tag,
+        "library": path().name,
+        "modules": modules,
+        "sources": kept,
+    }
+    (folder / MANIFEST).write_text(json.dumps(manifest, separators=(",", ":")), encoding="utf-8")

@@ -1,0 +1,58 @@
+"""The list of compiled modules, and what the build refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from compiling import sources
+
+
+def test_every_module_of_the_packages_is_compiled_or_has_its_reason() -> None:
+    compiled = set(sources.compiled())
+    excepted = [path for paths in sources.listed()["interpreted"].values() for path in paths]
+    left = {
+        path
+        for path in sources.product()
+        if path.startswith(tuple(f"{one}/" for one in sources.listed()["packages"]))
+        and path.endswith(".py")
+        and not path.endswith("__init__.py")
+    } - compiled
+    assert left == {path for path in left if path in excepted or path.startswith(tuple(excepted))}
+    assert {"broker/serving/request_server.py", "log_store/log/log.py"} <= compiled
+
+
+def test_a_new_module_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "ROOT", tmp_path)
+    names = {"packages": ["broker"], "interpreted": {"cold": ["broker/cold/"]}, "subclassed": {}}
+    monkeypatch.setattr(sources, "listed", lambda: names)
+    for path in ("broker/new.py", "broker/cold/other.py", "broker/__init__.py", "brokers/third.py"):
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("")
+    assert sources.compiled() == ["broker/new.py"]
+    names["interpreted"] = {"gone": ["broker/gone.py"]}
+    with pytest.raises(sources.UncompilableError, match=r"there is no broker/gone\.py"):
+        sources.compiled()
+
+
+TWO_ERRORS = """
+def read():
+    try:
+        pass
+    except OSError as error:
+        raise error
+    except {kind} as {name}:
+        raise
+"""
+
+
+def test_a_name_of_two_errors_is_refused_with_its_place() -> None:
+    with pytest.raises(sources.UncompilableError, match=r"log\.py:7: error is an error of another kind"):
+        sources.check({"log.py": TWO_ERRORS.format(kind="ValueError", name="error")})
+    sources.check({"log.py": TWO_ERRORS.format(kind="ValueError", name="mistake")})
+    sources.check({"log.py": TWO_ERRORS.format(kind="OSError", name="error")})
+
+
+def test_no_source_of_the_product_is_refused() -> None:
+    texts = sources.product()
+    sources.check({path: texts[path] for path in sources.compiled()})
