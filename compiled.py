@@ -18,13 +18,12 @@ from importlib.machinery import ExtensionFileLoader, ModuleSpec
 from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 ROOT: Final = Path(__file__).parent
 MANIFEST: Final = ROOT / "compiled.json"
 LIBRARY: Final = "pykraft_compiled__mypyc"
 ASKED: Final = "PYKRAFT_INTERPRETED"
-C = TypeVar("C", bound=type)
 INSTALL_SLACK_S: Final = 600
 """Files of an installed package get the time at which they are unpacked, one after the other."""
 
@@ -108,9 +107,10 @@ def fields_of(**kinds: str) -> dict[str, dataclasses.Field[Any]]:
     return found
 
 
-def ordinary(cls: C) -> C:
-    """Marks a class that the compiler leaves a class of Python: weak references are made to it."""
-    return cls
+class WeaklyReferenced:
+    """The base that a compiled class is given to which weak references are made: those have room for them."""
+
+    __slots__ = ()
 
 
 def shown(one: object, *names: str) -> str:

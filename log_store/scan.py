@@ -11,12 +11,12 @@ from itertools import islice
 from pykraft.kafka_protocol.markers import Marker, read_marker
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.records import (
-    HEADER,
     HEADER_BYTES,
     LOG_OVERHEAD_BYTES,
     MAGIC,
     BatchHeader,
     crc_is_valid,
+    read_header,
 )
 from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.interface import CorruptLogError
@@ -55,7 +55,7 @@ def iter_headers(
             block, start, at = file.pread(position, read_ahead_bytes), position, 0
             if len(block) < HEADER_BYTES:
                 raise CorruptLogError(file.path, position, "batch header is cut short")
-        header = BatchHeader._make(HEADER.unpack_from(block, at))
+        header = read_header(block, at)
         length = header.batch_length
         if length < MIN_LENGTH or position + length + LOG_OVERHEAD_BYTES > end:
             raise CorruptLogError(file.path, position, f"batch length is {length}")
@@ -128,7 +128,7 @@ class CheckedScan:
         if left < HEADER_BYTES:
             return None, f"batch header is cut short after {left} bytes"
         at = self._locate(HEADER_BYTES)
-        header = BatchHeader._make(HEADER.unpack_from(self._block, at))
+        header = read_header(self._block, at)
         size = header.batch_length + LOG_OVERHEAD_BYTES
         if size < HEADER_BYTES:
             return header, f"batch length is {header.batch_length}"

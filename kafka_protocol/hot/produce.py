@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple
 
 from pykraft.kafka_protocol.codec.pace import SLICE_BYTES
 from pykraft.kafka_protocol.framing import SIZE_BYTES
@@ -22,7 +21,6 @@ from pykraft.kafka_protocol.hot.wire import (
     TaggedStruct,
     check_count,
     layout,
-    pack_int16,
     pack_int32,
     pack_int32_into,
     read_compact_text,
@@ -33,12 +31,14 @@ from pykraft.kafka_protocol.hot.wire import (
     unpack_int16,
     unpack_int32,
     write_compact_text,
+    write_count,
     write_node_endpoints,
     write_text,
 )
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import records as tables
-from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint, write_uvarint
+from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint
+from pykraft.lazy_dataclass import dataclass
 
 _FLEXIBLE_FROM = tables.ProduceRequest.FLEXIBLE_FROM
 _TOPIC_IDS_FROM = since(tables.TopicProduceData, "topic_id")
@@ -67,7 +67,8 @@ _NO_SIZE = bytes(SIZE_BYTES)
 _MALFORMED = (struct_error, IndexError, UnicodeDecodeError)
 
 
-class ProduceRow(NamedTuple):
+@dataclass(slots=True)  # these are made of each request, and frozen ones take three times as long
+class ProduceRow:
     """One record set, None as sent. ``topic`` up to version 12, then ``topic_id``; the other is None."""
 
     topic: str | None
@@ -76,7 +77,8 @@ class ProduceRow(NamedTuple):
     records: memoryview | None
 
 
-class ProduceRequestView(NamedTuple):
+@dataclass(slots=True)
+class ProduceRequestView:
     """A parsed request. ``rows`` and ``topics`` keep the client's order, which the response repeats."""
 
     transactional_id: str | None
@@ -87,7 +89,8 @@ class ProduceRequestView(NamedTuple):
     rows: list[ProduceRow]
 
 
-class ProduceResult(NamedTuple):
+@dataclass(slots=True)
+class ProduceResult:
     """One partition's answer. ``leader`` is a (leader id, leader epoch) hint (KIP-951); ``record_errors``
     names the records of the batch, by index, that were refused (KIP-467).
     """
@@ -106,15 +109,8 @@ def parse_if_short(body: memoryview, position: int, version: int) -> ProduceRequ
     """Parse the body that starts at ``position`` and fills the rest of the frame, if that takes one slice
     only; None otherwise. Errors as in :func:`parse_in_slices`.
     """
-    parse = _parse_flexible if version >= _FLEXIBLE_FROM else _parse_classic
-    try:
-        next(parse(body, position, version))
-    except StopIteration as end:
-        request: ProduceRequestView = end.value
-        return request
-    except _MALFORMED as error:
-        raise _malformed(error) from None
-    return None
+    parser = _Parser(body, position, version)
+    return parser.request() if parser.advance() else None
 
 
 def parse_in_slices(
@@ -124,118 +120,143 @@ def parse_in_slices(
 
     :class:`ProtocolError` for a malformed body or more than :data:`MAX_ELEMENTS` topics and partitions.
     """
-    parse = _parse_flexible if version >= _FLEXIBLE_FROM else _parse_classic
-    try:
-        return (yield from parse(body, position, version))
-    except _MALFORMED as error:
-        raise _malformed(error) from None
+    parser = _Parser(body, position, version)
+    while not parser.advance():
+        yield
+    return parser.request()
 
 
-def _malformed(error: Exception) -> ProtocolError:
-    return ProtocolError(f"malformed Produce request: {error}")
+class _Parser:
+    """Where the parse of one request is. One is made of each request: a generator would cost more."""
 
+    __slots__ = (
+        "_acks",
+        "_allowed",
+        "_begun",
+        "_body",
+        "_end",
+        "_flexible",
+        "_name",
+        "_partitions",
+        "_position",
+        "_rows",
+        "_timeout_ms",
+        "_topic_id",
+        "_topics",
+        "_topics_left",
+        "_transactional_id",
+        "_version",
+    )
 
-def _parse_classic(
-    body: memoryview, position: int, version: int
-) -> Generator[None, None, ProduceRequestView]:
-    end = len(body)
-    transactional_id: str | None = None
-    (length,) = unpack_int16(body, position)
-    if length >= 0:
-        transactional_id, position = read_text(body, position)
-    else:
-        position += INT16_BYTES
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
-    position += _ACKS_TIMEOUT_BYTES
-    (topic_count,) = unpack_int32(body, position)
-    position += INT32_BYTES
-    check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
-    allowed = MAX_ELEMENTS - topic_count
-    topics: list[tuple[str | Uuid, int]] = []
-    rows: list[ProduceRow] = []
-    pause_at = position + SLICE_BYTES
-    for _ in range(topic_count):
-        if position >= pause_at:
-            yield
-            pause_at = position + SLICE_BYTES
-        name, position = read_text(body, position)
-        (partition_count,) = unpack_int32(body, position)
-        position += INT32_BYTES
-        check_count(partition_count, end - position, _MIN_PARTITION_BYTES)
-        allowed -= partition_count
-        if allowed < 0:
-            raise _too_many()
-        topics.append((name, partition_count))
-        for _ in range(partition_count):
-            if position >= pause_at:
-                yield
-                pause_at = position + SLICE_BYTES
-            index, size = _INDEX_SIZE.unpack_from(body, position)
-            position += _INDEX_SIZE_BYTES
-            if size < 0:
-                rows.append(ProduceRow(name, None, index, None))
-                continue
-            following = position + size
-            if following > end:
-                raise ProtocolError("a record set reaches past the end of the request")
-            pause_at += size
-            rows.append(ProduceRow(name, None, index, body[position:following]))
-            position = following
-    _check_end(body, position)
-    return ProduceRequestView(transactional_id, acks, timeout_ms, topics, rows)
+    def __init__(self, body: memoryview, position: int, version: int) -> None:
+        self._body = body
+        self._end = len(body)
+        self._position = position
+        self._version = version
+        self._flexible = version >= _FLEXIBLE_FROM
+        self._begun = False
+        self._transactional_id: str | None = None
+        self._acks = 0
+        self._timeout_ms = 0
+        self._allowed = 0
+        self._topics: list[tuple[str | Uuid, int]] = []
+        self._rows: list[ProduceRow] = []
+        self._topics_left = 0
+        self._partitions = 0
+        """Left of the topic that is being parsed; its name or id follows."""
+        self._name: str | None = None
+        self._topic_id: Uuid | None = None
 
+    def advance(self) -> bool:
+        """Parse a slice; whether it was the last."""
+        try:
+            if not self._begun:
+                self._begin()
+            pause_at = self._position + SLICE_BYTES
+            while self._partitions or self._topics_left:
+                if self._position >= pause_at:
+                    return False
+                if not self._partitions:
+                    self._topics_left -= 1
+                    self._begin_topic()
+                else:
+                    self._partitions -= 1
+                    pause_at += self._parse_partition()
+                if self._flexible and not self._partitions:
+                    self._position = skip_tags(self._body, self._position, self._end)
+            if self._flexible:
+                self._position = skip_tags(self._body, self._position, self._end)
+            _check_end(self._body, self._position)
+        except _MALFORMED as error:
+            raise ProtocolError(f"malformed Produce request: {error}") from None
+        return True
 
-def _parse_flexible(
-    body: memoryview, position: int, version: int
-) -> Generator[None, None, ProduceRequestView]:
-    end = len(body)
-    transactional_id, position = read_nullable_compact_text(body, position)
-    acks, timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
-    count, position = read_uvarint(body, position + _ACKS_TIMEOUT_BYTES)
-    check_count(count - 1, end - position, _MIN_TOPIC_BYTES)
-    allowed = MAX_ELEMENTS - (count - 1)
-    topics: list[tuple[str | Uuid, int]] = []
-    rows: list[ProduceRow] = []
-    pause_at = position + SLICE_BYTES
-    for _ in range(count - 1):
-        if position >= pause_at:
-            yield
-            pause_at = position + SLICE_BYTES
+    def request(self) -> ProduceRequestView:
+        """Once it is parsed."""
+        return ProduceRequestView(
+            self._transactional_id, self._acks, self._timeout_ms, self._topics, self._rows
+        )
+
+    def _begin(self) -> None:
+        body, position = self._body, self._position
+        if self._flexible:
+            self._transactional_id, position = read_nullable_compact_text(body, position)
+        elif unpack_int16(body, position)[0] >= 0:
+            self._transactional_id, position = read_text(body, position)
+        else:
+            position += INT16_BYTES
+        self._acks, self._timeout_ms = _ACKS_TIMEOUT.unpack_from(body, position)
+        self._topics_left, self._position = self._count(position + _ACKS_TIMEOUT_BYTES, _MIN_TOPIC_BYTES)
+        self._allowed = MAX_ELEMENTS - self._topics_left
+        self._begun = True
+
+    def _count(self, position: int, min_bytes: int) -> tuple[int, int]:
+        """The length of an array that is not null, and the position behind it."""
+        if self._flexible:
+            count, position = read_uvarint(self._body, position)
+            count -= 1
+        else:
+            (count,) = unpack_int32(self._body, position)
+            position += INT32_BYTES
+        check_count(count, self._end - position, min_bytes)
+        return count, position
+
+    def _begin_topic(self) -> None:
+        body, position = self._body, self._position
         key: str | Uuid
-        name: str | None = None
-        topic_id: Uuid | None = None
-        if version >= _TOPIC_IDS_FROM:
-            key = topic_id = Uuid(bytes(body[position : position + UUID_BYTES]))
+        if self._version >= _TOPIC_IDS_FROM:
+            key = self._topic_id = Uuid(bytes(body[position : position + UUID_BYTES]))
             position += UUID_BYTES
         else:
-            name, position = read_compact_text(body, position)
-            key = name
-        partition_count, position = read_uvarint(body, position)
-        check_count(partition_count - 1, end - position, _MIN_PARTITION_BYTES)
-        allowed -= partition_count - 1
-        if allowed < 0:
-            raise _too_many()
-        topics.append((key, partition_count - 1))
-        for _ in range(partition_count - 1):
-            if position >= pause_at:
-                yield
-                pause_at = position + SLICE_BYTES
+            read = read_compact_text if self._flexible else read_text
+            key, position = read(body, position)
+            self._name = key
+        self._partitions, self._position = self._count(position, _MIN_PARTITION_BYTES)
+        self._allowed -= self._partitions
+        if self._allowed < 0:
+            raise ProtocolError(f"more than {MAX_ELEMENTS} topics and partitions in a Produce request")
+        self._topics.append((key, self._partitions))
+
+    def _parse_partition(self) -> int:
+        """Returns the size of its record set."""
+        body, position = self._body, self._position
+        if self._flexible:
             (index,) = _INDEX.unpack_from(body, position)
             size, position = read_uvarint(body, position + _INDEX_BYTES)
-            records: memoryview | None = None
-            if size:
-                following = position + size - 1
-                if following > end:
-                    raise ProtocolError("a record set reaches past the end of the request")
-                records = body[position:following]
-                pause_at += size
-                position = following
-            rows.append(ProduceRow(name, topic_id, index, records))
-            position = skip_tags(body, position, end)
-        position = skip_tags(body, position, end)
-    position = skip_tags(body, position, end)
-    _check_end(body, position)
-    return ProduceRequestView(transactional_id, acks, timeout_ms, topics, rows)
+            size -= 1
+        else:
+            index, size = _INDEX_SIZE.unpack_from(body, position)
+            position += _INDEX_SIZE_BYTES
+        records: memoryview | None = None
+        if size >= 0:
+            following = position + size
+            if following > self._end:
+                raise ProtocolError("a record set reaches past the end of the request")
+            records = body[position:following]
+            position = following
+        self._rows.append(ProduceRow(self._name, self._topic_id, index, records))
+        self._position = skip_tags(body, position, self._end) if self._flexible else position
+        return max(size, 0)
 
 
 def _check_end(body: memoryview, position: int) -> None:
@@ -243,8 +264,22 @@ def _check_end(body: memoryview, position: int) -> None:
         raise ProtocolError(f"{len(body) - position} bytes after a Produce request")
 
 
-def _too_many() -> ProtocolError:
-    return ProtocolError(f"more than {MAX_ELEMENTS} topics and partitions in a Produce request")
+def build(
+    out: bytearray,
+    version: int,
+    correlation_id: int,
+    topics: Sequence[tuple[str | Uuid, int]],
+    results: Sequence[ProduceResult],
+    *,
+    throttle_time_ms: int = 0,
+    endpoints: Sequence[NodeEndpoint] = (),
+) -> None:
+    """The whole frame, size prefix and response header included, into an empty ``out``. ``topics`` are those
+    of the request; ``results`` are in the order of its rows.
+    """
+    writer = _Writer(out, version, correlation_id, topics, results, throttle_time_ms, endpoints)
+    while not writer.advance():
+        pass
 
 
 def build_in_slices(
@@ -257,102 +292,122 @@ def build_in_slices(
     throttle_time_ms: int = 0,
     endpoints: Sequence[NodeEndpoint] = (),
 ) -> Generator[None, None, None]:
-    """The whole frame, size prefix and response header included, into an empty ``out``. ``topics`` are those
-    of the request; ``results`` are in the order of its rows. Yields between slices of
-    :data:`RESULTS_PER_SLICE`.
-    """
-    out += _NO_SIZE
-    out += pack_int32(correlation_id)
-    write = _write_flexible if version >= _FLEXIBLE_FROM else _write_classic
-    return write(out, version, topics, results, throttle_time_ms, endpoints)
+    """As :func:`build`; yields between slices of :data:`RESULTS_PER_SLICE`."""
+    writer = _Writer(out, version, correlation_id, topics, results, throttle_time_ms, endpoints)
+    while not writer.advance():
+        yield
 
 
-def _write_classic(
-    out: bytearray,
-    version: int,
-    topics: Sequence[tuple[str | Uuid, int]],
-    results: Sequence[ProduceResult],
-    throttle_time_ms: int,
-    endpoints: Sequence[NodeEndpoint],
-) -> Generator[None, None, None]:
-    out += pack_int32(len(topics))
-    left, end = RESULTS_PER_SLICE, 0
-    for name, count in topics:
-        if left <= 0:
-            yield
-            left = RESULTS_PER_SLICE
-        left -= 1
-        raw = name.encode() if isinstance(name, str) else name
-        out += pack_int16(len(raw))
-        out += raw
-        out += pack_int32(count)
-        position, end = end, end + count
-        for result in results[position:end]:
-            if left <= 0:
-                yield
-                left = RESULTS_PER_SLICE
-            index, error_code, base_offset, append_time, log_start, message, _, record_errors = result
-            left -= 1 + len(record_errors)
-            if version >= _LOG_START_FROM:
-                out += _RESULT_V5.pack(index, error_code, base_offset, append_time, log_start)
-                if version >= _MESSAGES_FROM:
-                    out += pack_int32(len(record_errors))
-                    for record_index, record_message in record_errors:
-                        out += pack_int32(record_index)
-                        write_text(out, record_message)
-                    write_text(out, message)
+class _Writer:
+    """How far the answer of one request is written."""
+
+    __slots__ = (
+        "_endpoints",
+        "_flexible",
+        "_left",
+        "_out",
+        "_position",
+        "_results",
+        "_throttle",
+        "_topic",
+        "_topics",
+        "_version",
+    )
+
+    def __init__(
+        self,
+        out: bytearray,
+        version: int,
+        correlation_id: int,
+        topics: Sequence[tuple[str | Uuid, int]],
+        results: Sequence[ProduceResult],
+        throttle_time_ms: int,
+        endpoints: Sequence[NodeEndpoint],
+    ) -> None:
+        self._out = out
+        self._version = version
+        self._flexible = version >= _FLEXIBLE_FROM
+        self._topics = topics
+        self._results = results
+        self._throttle = throttle_time_ms
+        self._endpoints = endpoints
+        self._topic = 0
+        self._left = 0
+        """Results of the topic that is being written."""
+        self._position = 0
+        out += _NO_SIZE
+        out += pack_int32(correlation_id)
+        if self._flexible:
+            out.append(0)  # no tagged fields in the response header
+        write_count(out, len(topics), self._flexible)
+
+    def advance(self) -> bool:
+        """Write a slice; whether it was the last."""
+        budget = RESULTS_PER_SLICE
+        while self._left or self._topic < len(self._topics):
+            if budget <= 0:
+                return False
+            budget -= 1
+            if not self._left:
+                self._begin_topic()
             else:
-                out += _RESULT_V3.pack(index, error_code, base_offset, append_time)
-    out += pack_int32(throttle_time_ms)
-    pack_int32_into(out, 0, len(out) - SIZE_BYTES)
+                result = self._results[self._position]
+                budget -= len(result.record_errors)
+                self._left -= 1
+                self._position += 1
+                self._write(result)
+            if self._flexible and not self._left:
+                self._out.append(0)
+        self._out += pack_int32(self._throttle)
+        if self._flexible:
+            if self._endpoints and self._version >= _LEADERS_FROM:
+                write_node_endpoints(self._out, self._endpoints)
+            else:
+                self._out.append(0)
+        pack_int32_into(self._out, 0, len(self._out) - SIZE_BYTES)
+        return True
 
-
-def _write_flexible(
-    out: bytearray,
-    version: int,
-    topics: Sequence[tuple[str | Uuid, int]],
-    results: Sequence[ProduceResult],
-    throttle_time_ms: int,
-    endpoints: Sequence[NodeEndpoint],
-) -> Generator[None, None, None]:
-    out.append(0)  # no tagged fields in the response header
-    write_uvarint(out, len(topics) + 1)
-    left, end = RESULTS_PER_SLICE, 0
-    for topic, count in topics:
-        if left <= 0:
-            yield
-            left = RESULTS_PER_SLICE
-        left -= 1
-        if isinstance(topic, str):
-            raw = topic.encode()
-            write_uvarint(out, len(raw) + 1)
-            out += raw
+    def _begin_topic(self) -> None:
+        topic, self._left = self._topics[self._topic]
+        self._topic += 1
+        if not isinstance(topic, str):
+            self._out += topic
+        elif self._flexible:
+            write_compact_text(self._out, topic)
         else:
-            out += topic
-        write_uvarint(out, count + 1)
-        position, end = end, end + count
-        for result in results[position:end]:
-            if left <= 0:
-                yield
-                left = RESULTS_PER_SLICE
-            index, error_code, base_offset, append_time, log_start, message, leader, record_errors = result
-            left -= 1 + len(record_errors)
-            out += _RESULT_V5.pack(index, error_code, base_offset, append_time, log_start)
-            write_uvarint(out, len(record_errors) + 1)
-            for record_index, record_message in record_errors:
-                out += pack_int32(record_index)
-                write_compact_text(out, record_message)
+            write_text(self._out, topic)
+        write_count(self._out, self._left, self._flexible)
+
+    def _write(self, result: ProduceResult) -> None:
+        out, version = self._out, self._version
+        if version < _LOG_START_FROM:
+            out += _RESULT_V3.pack(
+                result.partition, result.error_code, result.base_offset, result.log_append_time_ms
+            )
+            return
+        out += _RESULT_V5.pack(
+            result.partition,
+            result.error_code,
+            result.base_offset,
+            result.log_append_time_ms,
+            result.log_start_offset,
+        )
+        if version < _MESSAGES_FROM:
+            return
+        write_count(out, len(result.record_errors), self._flexible)
+        for index, message in result.record_errors:
+            out += pack_int32(index)
+            if self._flexible:
+                write_compact_text(out, message)
                 out.append(0)
-            write_compact_text(out, message)
-            if leader is not None and version >= _LEADERS_FROM:
-                out.append(1)
-                out += _LEADER.encode(*leader)
             else:
-                out.append(0)
-        out.append(0)
-    out += pack_int32(throttle_time_ms)
-    if endpoints and version >= _LEADERS_FROM:
-        write_node_endpoints(out, endpoints)
-    else:
-        out.append(0)
-    pack_int32_into(out, 0, len(out) - SIZE_BYTES)
+                write_text(out, message)
+        if not self._flexible:
+            write_text(out, result.error_message)
+            return
+        write_compact_text(out, result.error_message)
+        if result.leader is not None and version >= _LEADERS_FROM:
+            out.append(1)
+            out += _LEADER.encode(*result.leader)
+        else:
+            out.append(0)

@@ -205,12 +205,12 @@ def read_body(header: BatchHeader, batch: bytes) -> bytes:
 
 def rebuild_batch(header: BatchHeader, kept: Kept, delete_horizon_ms: int | None = None) -> Work:
     """A batch of these records, with the offsets, sequences, epoch and codec of the original."""
-    header = header._replace(record_count=kept.record_count)
+    header = replace(header, record_count=kept.record_count)
     if not header.is_log_append_time:
-        header = header._replace(max_timestamp=max(NO_TIMESTAMP, *kept.times_ms))
+        header = replace(header, max_timestamp=max(NO_TIMESTAMP, *kept.times_ms))
     if delete_horizon_ms is not None:
-        header = header._replace(
-            base_timestamp=delete_horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT
+        header = replace(
+            header, base_timestamp=delete_horizon_ms, attributes=header.attributes | DELETE_HORIZON_BIT
         )
     codec = header.compression
     batch = bytes(replace_records(header, compress(codec, kept.records), codec))
@@ -237,5 +237,5 @@ def _check_rebuilt(batch: bytes, kept: Kept) -> Generator[int, None, None]:
 def empty_batch(header: BatchHeader) -> bytes:
     """The header alone: offsets, producer and sequences, leader epoch and the newest timestamp stay."""
     attributes = header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_BIT)
-    header = header._replace(attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
+    header = replace(header, attributes=attributes, base_timestamp=NO_TIMESTAMP, record_count=0)
     return bytes(replace_records(header, b"", Compression.NONE))

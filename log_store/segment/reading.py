@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from struct import Struct
 from typing import TypeAlias
 
-from pykraft.kafka_protocol.records import HEADER, HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader
+from pykraft.kafka_protocol.records import HEADER_BYTES, LOG_OVERHEAD_BYTES, BatchHeader, read_header
 from pykraft.log_store.indexes.transaction_index import AbortedTransaction, BadEntryError
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.scan import MIN_LENGTH, READ_AHEAD_BYTES, iter_headers
@@ -153,7 +153,7 @@ class ReadableSegment(SegmentFiles):
         return entry[1]
 
     def _header_at(self, position: int) -> BatchHeader:
-        return BatchHeader._make(HEADER.unpack(self.file.pread(position, HEADER_BYTES)))
+        return read_header(self.file.pread(position, HEADER_BYTES))
 
     def _is_time_of_batch(self, timestamp_ms: int, last_offset: int) -> bool:
         """Whether there is a batch with this last offset and largest timestamp."""

@@ -62,12 +62,8 @@ def _copy_sources(compiled: Sequence[str]) -> dict[str, list[int]]:
     shutil.rmtree(BUILD, ignore_errors=True)  # the compiler takes what it finds there
     texts = sources.product()
     sources.check({path: texts[path] for path in compiled})
-    python = {path: text for path, text in texts.items() if path.endswith(".py")}
-    classes = plain_classes.Classes.of(
-        [python[path] for path in compiled],
-        [text for path, text in python.items() if path not in compiled],
-        sources.listed()["subclassed"],
-    )
+    python = [text for path, text in texts.items() if path.endswith(".py")]
+    classes = plain_classes.Classes.of(python, sources.listed()["subclassed"])
     numbers = {}
     for path, text in texts.items():
         target = BUILD / "src" / "pykraft" / path

@@ -12,7 +12,7 @@ others, and fields whose default is neither written there nor made by ``default_
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from compiling.struct_fields import Field, base_name, decorator_of, fields_of, options_of, with_inherited
@@ -24,47 +24,18 @@ class Classes:
 
     bases: Collection[str]
     """Those that dataclasses are derived from."""
-    ordinary: Collection[str] = ()
-    """Those that stay classes of Python, with compiled methods."""
     subclassed: Mapping[str, Collection[str]] | None = None
     """By path: those from which interpreted classes are derived."""
 
     @staticmethod
-    def of(
-        compiled: Sequence[str], interpreted: Sequence[str], subclassed: Mapping[str, Collection[str]]
-    ) -> Classes:
-        """``compiled``, ``interpreted``: the sources."""
-        inside = [one for text in compiled for one in _classes(text)]
-        outside = [one for text in interpreted for one in _classes(text)]
-        bases = {base_name(base) for one in (*inside, *outside) if decorator_of(one) for base in one.bases}
-        names = {one.name for one in outside if not one.name.endswith("Error")} - {one.name for one in inside}
-        return Classes(bases, _ordinary(inside, names), subclassed)
-
-
-def _classes(source: str) -> list[ast.ClassDef]:
-    return [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.ClassDef)]
-
-
-def _ordinary(classes: Sequence[ast.ClassDef], interpreted: Collection[str]) -> set[str]:
-    """Those to which weak references are made, which no compiled class has, and those derived from them or
-    from an interpreted one.
-    """
-    found = {
-        one.name
-        for one in classes
-        if any(
-            isinstance(item, ast.Assign) and "'__weakref__'" in ast.unparse(item.value) for item in one.body
-        )
-        or any(base_name(base) in interpreted for base in one.bases)
-    }
-    while more := {
-        one.name
-        for one in classes
-        for base in one.bases
-        if base_name(base) in found and one.name not in found
-    }:
-        found |= more
-    return found
+    def of(sources: Iterable[str], subclassed: Mapping[str, Collection[str]]) -> Classes:
+        classes = [
+            node
+            for text in sources
+            for node in ast.walk(ast.parse(text))
+            if isinstance(node, ast.ClassDef) and decorator_of(node)
+        ]
+        return Classes({base_name(base) for one in classes for base in one.bases}, subclassed)
 
 
 class _Copy:
@@ -78,6 +49,12 @@ class _Copy:
 
     def mark(self, cls: ast.ClassDef, decorator: str, imported: str) -> None:
         self.lines[cls.lineno - 1] = f"@{decorator}\n{self.lines[cls.lineno - 1]}"
+        self._imports[imported] = None
+
+    def derive(self, cls: ast.ClassDef, base: str, imported: str) -> None:
+        """Give it a base, which is its only one."""
+        number = cls.lineno - 1
+        self.lines[number] = self.lines[number].replace(f"class {cls.name}:", f"class {cls.name}({base}):")
         self._imports[imported] = None
 
     def replace(self, node: ast.expr | ast.stmt, text: str) -> None:
@@ -114,9 +91,10 @@ def rewrite(source: str, path: str, classes: Classes) -> tuple[str, list[int]]:
         if cls.name in (classes.subclassed or {}).get(path, ()):
             known = "if TYPE_CHECKING: from mypy_extensions import mypyc_attr"
             copy.mark(cls, "mypyc_attr(allow_interpreted_subclasses=True)", known)
-        if cls.name in classes.ordinary:
-            copy.mark(cls, "ordinary", "from pykraft.compiled import ordinary")
-            continue
+        if any(
+            isinstance(item, ast.Assign) and "'__weakref__'" in ast.unparse(item.value) for item in cls.body
+        ):
+            copy.derive(cls, "WeaklyReferenced", "from pykraft.compiled import WeaklyReferenced")
         decorator = decorator_of(cls)
         if decorator is not None:
             _rewrite_dataclass(copy, cls, decorator, own, classes)

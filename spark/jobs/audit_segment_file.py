@@ -9,7 +9,7 @@ from typing import BinaryIO, Final
 
 from pykraft.kafka_protocol.crc import crc32c
 from pykraft.kafka_protocol.primitives import Buffer
-from pykraft.kafka_protocol.records import CRC_START, HEADER, HEADER_BYTES, MAGIC, BatchHeader
+from pykraft.kafka_protocol.records import CRC_START, HEADER_BYTES, MAGIC, BatchHeader, read_header
 from pykraft.spark.jobs.audit_files import EVERYTHING
 
 _BLOCK_BYTES: Final = 4 << 20
@@ -39,7 +39,7 @@ class SegmentFile:
     def header(self, position: int) -> BatchHeader | None:
         """None if the file ends before."""
         data = self.read(position, HEADER_BYTES)
-        return BatchHeader._make(HEADER.unpack(data)) if len(data) == HEADER_BYTES else None
+        return read_header(data) if len(data) == HEADER_BYTES else None
 
     def crc_is_valid(self, position: int, header: BatchHeader) -> bool:
         at, end, crc = position + CRC_START, position + header.size_bytes, 0

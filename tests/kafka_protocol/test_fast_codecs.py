@@ -75,7 +75,10 @@ def test_produce_requests_parse_to_what_was_encoded(data: st.DataObject, version
         for t in request.topic_data
     ]
     assert parsed.topics == [(id or name, len(data)) for name, id, data in topics]
-    got = [(*row[:3], None if row.records is None else bytes(row.records)) for row in parsed.rows]
+    got = [
+        (row.topic, row.topic_id, row.partition, None if row.records is None else bytes(row.records))
+        for row in parsed.rows
+    ]
     assert got == [(name, id, p.index, p.records) for name, id, data in topics for p in data]
 
 
@@ -110,7 +113,8 @@ def test_produce_responses_decode_to_what_was_built(data: st.DataObject, version
     for (topic, results), decoded in zip(topics, response.responses, strict=True):
         assert topic == (decoded.topic_id if version >= 13 else decoded.name)
         for sent, got in zip(results, decoded.partition_responses, strict=True):
-            assert (got.index, got.error_code, got.base_offset, got.log_append_time_ms) == sent[:4]
+            assert (got.index, got.error_code) == (sent.partition, sent.error_code)
+            assert (got.base_offset, got.log_append_time_ms) == (sent.base_offset, sent.log_append_time_ms)
             assert got.log_start_offset == (sent.log_start_offset if version >= 5 else -1)
             assert got.error_message == (sent.error_message if version >= 8 else None)
             refused = [(error.batch_index, error.batch_index_error_message) for error in got.record_errors]

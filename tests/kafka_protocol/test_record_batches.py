@@ -271,7 +271,7 @@ def test_damaged_batches_never_raise_anything_else(codec: Compression) -> None:
 
 def test_positions_in_the_header_are_those_of_its_fields() -> None:
     header = records.BatchHeader(*range(1, 14))
-    data = records.HEADER.pack(*header)
+    data = header.packed()
     for field, position, size in (
         ("crc", records.CRC_OFFSET, 4),
         ("attributes", records.ATTRIBUTES_OFFSET, 2),

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -57,8 +58,8 @@ def test_batches_of_other_forms_are_read_as_well(inputs: list[RecordInput], comp
 def test_negative_number_of_values_is_refused() -> None:
     batch = encode_values([b"a"], base_offset=0, leader_epoch=1, timestamp_ms=5)
     for count in (-1, -(2**31)):
-        header = read_header(batch)._replace(
-            record_count=count, batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES
+        header = replace(
+            read_header(batch), record_count=count, batch_length=HEADER_BYTES - LOG_OVERHEAD_BYTES
         )
         with pytest.raises(KafkaError, match="CORRUPT_MESSAGE"):
             decode_values(batch, header)

@@ -1,6 +1,7 @@
 """How the records of ring 2 are checked: only exempted losses may be noticed late."""
 
 from collections.abc import Coroutine
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -410,7 +411,7 @@ def test_replicas_of_a_compacted_log_hold_the_same_records_in_other_batches() ->
     for replica in (leader, same, other):
         replica.log.config = LogConfig(cleanup_policy=frozenset({"compact"}))
     ((header, data),) = same.log.iter_batches()
-    same.log.iter_batches = lambda *range: [(header._replace(base_timestamp=-1), data)]
+    same.log.iter_batches = lambda *range: [(replace(header, base_timestamp=-1), data)]
     watch.moved(machines[0], cast(Any, leader))
     watch.moved(machines[1], cast(Any, same))
     assert failures == []

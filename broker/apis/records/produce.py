@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from dataclasses import replace
 from functools import partial
 
+from pykraft.broker.apis.records.held_connection import to_the_end
 from pykraft.broker.apis.records.leader_hints import HINTED, find_endpoints, find_leader
 from pykraft.broker.apis.records.produce_answers import PendingProduce
 from pykraft.broker.apis.records.produce_transactions import RequestTransaction, Verified, is_transactional
@@ -34,12 +36,12 @@ from pykraft.kafka_protocol.hot.produce import (
     ProduceRequestView,
     ProduceResult,
     ProduceRow,
+    build,
     build_in_slices,
     parse_if_short,
     parse_in_slices,
 )
 from pykraft.kafka_protocol.hot.wire import NodeEndpoint
-from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.record_walk import MAX_REJECTED_RECORDS
 from pykraft.kafka_protocol.records import read_header
 from pykraft.kafka_protocol.request_context import RequestContext
@@ -98,7 +100,7 @@ class ProduceHandler:
     def _go_on(self, connection: Connection, work: Callable[[], Awaitable[None]]) -> None:
         """In a task, while the connection is held."""
         connection.hold()
-        self.services.tasks.start(_to_the_end(connection, work), "produce")
+        self.services.tasks.start(to_the_end(connection, work), "produce")
         self._turns.spend(steps=1)
 
     def _begin_large(
@@ -131,26 +133,6 @@ class ProduceHandler:
 
 def _named(request: ProduceRequestView) -> Iterable[Asked]:
     return ((row.topic, row.topic_id, row.partition) for row in request.rows)
-
-
-async def _to_the_end(connection: Connection, work: Callable[[], Awaitable[None]]) -> None:
-    """Do the work for which the connection is held."""
-    try:
-        await work()
-    except ProtocolError as error:
-        connection.close(f"malformed request: {error.message}")
-    except AssertionError:
-        raise
-    except Exception:
-        # As for requests that are handled at once: a bug costs only the connection of its request.
-        logger.exception("Produce failed")
-        connection.close("internal error")
-    except BaseException:
-        # Cancelled. Later requests of this connection must not be handled: they would overtake this one.
-        connection.close("the broker is stopping")
-        raise
-    finally:
-        connection.release()
 
 
 class Production:
@@ -203,7 +185,11 @@ class Production:
         self._header = header
         self.slot = slot
         self._answer_slices = answer_slices
-        self._transactional_id, self.acks, self._timeout_ms, self._topics, self._rows = request
+        self._transactional_id = request.transactional_id
+        self.acks = request.acks
+        self._timeout_ms = request.timeout_ms
+        self._topics = request.topics
+        self._rows = request.rows
         self._results: list[ProduceResult] = []
         """One of each row that has been handled, in their order."""
         self._endpoints: Sequence[NodeEndpoint] = ()
@@ -392,7 +378,7 @@ class Production:
             self._rows, self._begun = rest, begun
             return
         self._rows = [
-            row._replace(records=None if row.records is None else memoryview(bytearray(row.records)))
+            replace(row, records=None if row.records is None else memoryview(bytearray(row.records)))
             for row in rest
         ]
 
@@ -403,7 +389,7 @@ class Production:
     ) -> None:
         """Append one batch and note its answer, which may have to wait until it is committed."""
         try:
-            base_offset, next_offset, append_time_ms = partition.append_as_leader(
+            appended = partition.append_as_leader(
                 batch.records,
                 batch.header,
                 self._now_ms,
@@ -412,6 +398,7 @@ class Production:
             )
         except STORAGE_ERRORS as error:
             raise partition.storage_failed(error) from error
+        next_offset = appended.next_offset
         if self.acks != ACKS_ALL:
             # The process may have been suspended, or stuck in the disk, since the lease was checked.
             self._replicas.refuse_past_lease()
@@ -419,8 +406,8 @@ class Production:
                 self._wait_in(partition.flushed_waiters, next_offset)
         elif next_offset > partition.high_watermark:
             self._wait_in(partition.committed_waiters, next_offset)
-        log_start_offset = partition.log.log_start_offset
-        result = ProduceResult(row.partition, _NONE, base_offset, append_time_ms, log_start_offset)
+        log_start_offset, time_ms = partition.log.log_start_offset, appended.log_append_time_ms
+        result = ProduceResult(row.partition, _NONE, appended.base_offset, time_ms, log_start_offset)
         self._results.append(result)
 
     def _wait_in(self, queue: OffsetQueue, next_offset: int) -> None:
@@ -478,8 +465,14 @@ class Production:
         self._results[index] = ProduceResult(self._results[index].partition, int(error_code))
 
     def send(self) -> None:
-        if not (self.slot.done or self.slot.abandoned):
+        if self.slot.done or self.slot.abandoned:
+            return
+        if self._answer_slices is not None:
             self.do(self._send_in_slices())
+            return
+        version, id, frame = self._header.api_version, self._header.correlation_id, bytearray()
+        build(frame, version, id, self._topics, self._results, endpoints=self._endpoints)
+        self.slot.complete_framed((frame,))
 
     def _send_in_slices(self) -> Generator[None, None, None]:
         version, id, frame = self._header.api_version, self._header.correlation_id, bytearray()

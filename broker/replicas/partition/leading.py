@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from pykraft.broker.logs.producers.verification import Guard
 from pykraft.broker.replicas.partition.isr_changes import IsrChanges
 from pykraft.broker.replicas.partition.state import NO_EPOCH
@@ -15,10 +13,12 @@ from pykraft.kafka_protocol.records import (
     read_header,
     set_log_append_time,
 )
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.interface import LOG_APPEND_TIME, EpochEnd
 
 
-class AppendInfo(NamedTuple):
+@dataclass(slots=True)  # one is made of each batch
+class AppendInfo:
     """Where a batch was appended. The high watermark must reach ``next_offset`` for acks=all."""
 
     base_offset: int

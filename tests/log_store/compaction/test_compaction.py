@@ -190,12 +190,12 @@ def test_codec_and_header_stay(log: Log, codec: Compression) -> None:
     (header, batch), *_ = log.iter_batches(0)
     assert crc_is_valid(batch, 0, header)
     kept = replace_sizes(header, before)
-    assert kept == before._replace(record_count=2)
+    assert kept == replace(before, record_count=2)
     assert [record.value for record in decode_batch(batch)] == [b"2", b"3"]
 
 
 def replace_sizes(header: BatchHeader, like: BatchHeader) -> BatchHeader:
-    return header._replace(batch_length=like.batch_length, crc=like.crc)
+    return replace(header, batch_length=like.batch_length, crc=like.crc)
 
 
 def test_batch_in_which_nothing_changes_is_copied(log: Log) -> None:

@@ -1,5 +1,6 @@
 """Very many producers of one partition: what each turn of the event loop, and each job, looks at of them."""
 
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import pytest
@@ -66,7 +67,7 @@ def state_of(count: int) -> ProducerState:
     """One batch each, at offsets that go the other way than the producers' ids."""
     state, some = ProducerState(), batch(0, 0, 0)
     for offset in range(count):
-        state.replay(some._replace(producer_id=count - offset, base_offset=offset))
+        state.replay(replace(some, producer_id=count - offset, base_offset=offset))
     return state
 
 

@@ -7,6 +7,7 @@ is among the last five; nothing else is taken from a producer that is known, and
 may begin.
 """
 
+from dataclasses import replace
 from itertools import takewhile
 from random import Random
 
@@ -58,7 +59,8 @@ class World:
         return self.log[-1].next_offset if self.log else self.start_offset
 
     def header(self, producer_id: int, epoch: int, sequence: int, count: int) -> BatchHeader:
-        return TEMPLATE._replace(
+        return replace(
+            TEMPLATE,
             base_offset=self.end_offset,
             last_offset_delta=count - 1,
             record_count=count,

@@ -1,6 +1,7 @@
 """The first batches of a transaction that are verified at the same time: none overtakes an earlier one."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,7 @@ _HEADER = read_header(spanning_batch(0, 1, 0))
 
 
 def batch(sequence: int, epoch: int = 0) -> BatchHeader:
-    return _HEADER._replace(producer_id=7, producer_epoch=epoch, base_sequence=sequence)
+    return replace(_HEADER, producer_id=7, producer_epoch=epoch, base_sequence=sequence)
 
 
 def begin(known: Verifications, header: BatchHeader) -> Callable[[], None]:

@@ -6,7 +6,7 @@ a header that is true of them; everything else is refused with Kafka's error. No
 once.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
@@ -78,9 +78,9 @@ def draw_batch(rng: Random) -> Sent:
     if rng.random() < 0.4:
         sent.forged = rng.choice(sorted(FORGED))
         sent.value = rng.choice(FORGED[sent.forged])
-        forged = sent.header._replace(**{sent.forged: sent.value})
+        forged = replace(sent.header, **{sent.forged: sent.value})
         if sent.forged == "attributes":
-            forged = sent.header._replace(attributes=sent.header.attributes | sent.value)
+            forged = replace(sent.header, attributes=sent.header.attributes | sent.value)
         payload = data[records.HEADER_BYTES :]
         sent.data = bytes(replace_records(forged, payload, sent.header.compression))
     return sent
