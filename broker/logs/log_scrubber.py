@@ -18,7 +18,7 @@ from pykraft.log_store.reader import read_checked
 from pykraft.log_store.scrub import STEP_BYTES
 from pykraft.runtime.clock import Clock
 from pykraft.runtime.disk import Disk
-from pykraft.runtime.network.streams import FileSlice
+from pykraft.runtime.network.file_slices import FileSlice
 from pykraft.runtime.tasks import TaskSupervisor, Workers
 
 PASS_INTERVAL_MS = 3_600_000

@@ -25,7 +25,7 @@ from pykraft.kafka_protocol.ids import Uuid
 from pykraft.log_store.interface import STORAGE_ERRORS
 from pykraft.log_store.segment.reading import BadIndexError
 from pykraft.runtime.clock import Clock
-from pykraft.runtime.network.streams import FileSlice
+from pykraft.runtime.network.file_slices import FileSlice
 from pykraft.runtime.tasks import TaskSupervisor
 
 

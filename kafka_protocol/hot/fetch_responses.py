@@ -25,7 +25,8 @@ from pykraft.kafka_protocol.hot.wire import (
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import records as tables
 from pykraft.kafka_protocol.primitives import write_uvarint
-from pykraft.runtime.network.streams import Chunk, FileSlice
+from pykraft.runtime.network.file_slices import FileSlice
+from pykraft.runtime.network.streams import Chunk
 
 _FLEXIBLE_FROM = tables.FetchRequest.FLEXIBLE_FROM
 _SESSIONS_FROM = since(tables.FetchRequest, "session_id")

@@ -10,28 +10,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Protocol, runtime_checkable
+from typing import Protocol
 
 from pykraft.runtime.disk import Buffer, DiskFile, UnreadableError
+from pykraft.runtime.network.file_slices import FileSlice, TruncatedSliceError, UnreadableSliceError
 
 SCRATCH_BYTES = 256 * 1024
 #: Chunks of memory at least this large are sent as they are; smaller ones are gathered in the scratch buffer.
 DIRECT_BYTES = 64 * 1024
 CALLBACK_BYTES = 256 * 1024
-
-
-@runtime_checkable
-class FileSlice(Protocol):
-    """A range of a file, to be sent unchanged. The bytes are read when they are sent, not before."""
-
-    @property
-    def file(self) -> DiskFile: ...
-
-    @property
-    def position(self) -> int: ...
-
-    @property
-    def size_bytes(self) -> int: ...
 
 
 class Pieces:
@@ -65,18 +52,6 @@ class ByteSink(Protocol):
         ...
 
     def close(self) -> None: ...
-
-
-class TruncatedSliceError(OSError):
-    """A file ended before the end of a range whose length the peer was already sent."""
-
-
-class UnreadableSliceError(OSError):
-    """The medium cannot read ``chunk``, whose length the peer was already sent."""
-
-    def __init__(self, chunk: FileSlice, error: UnreadableError) -> None:
-        super().__init__(*error.args, error.filename)
-        self.chunk = chunk
 
 
 class OutputQueue:

@@ -20,17 +20,10 @@ from typing import Protocol, cast
 
 from pykraft.runtime.clock import monotonic_us
 from pykraft.runtime.file_budget import FileBudget
+from pykraft.runtime.network.file_slices import FileSlice, UnreadableSliceError
 from pykraft.runtime.network.receive_buffer import ReceiveBuffer
 from pykraft.runtime.network.sinks import SocketSink, TransportSink
-from pykraft.runtime.network.streams import (
-    CALLBACK_BYTES,
-    SCRATCH_BYTES,
-    ByteSink,
-    Chunk,
-    FileSlice,
-    OutputQueue,
-    UnreadableSliceError,
-)
+from pykraft.runtime.network.streams import CALLBACK_BYTES, SCRATCH_BYTES, ByteSink, Chunk, OutputQueue
 from pykraft.runtime.turns import BULK, OUTPUT, RESUMED, TurnBudget
 
 logger = logging.getLogger(__name__)

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pykraft.runtime.disk import DiskFile
+from pykraft.runtime.network.file_slices import TruncatedSliceError, UnreadableSliceError
 from pykraft.runtime.network.sinks import SocketSink
-from pykraft.runtime.network.streams import OutputQueue, TruncatedSliceError, UnreadableSliceError
+from pykraft.runtime.network.streams import OutputQueue
 from pykraft.runtime.os_disk import OsDisk
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 

@@ -24,7 +24,8 @@ from pykraft.broker.serving.listener import KafkaListener, ListenerLimits
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.runtime.file_budget import FileBudget
 from pykraft.runtime.network import tcp
-from pykraft.runtime.network.streams import Chunk, FileSlice
+from pykraft.runtime.network.file_slices import FileSlice
+from pykraft.runtime.network.streams import Chunk
 from pykraft.runtime.network.tcp import StreamConnection, StreamRuntime
 from pykraft.runtime.network.tcp_server import _UnservedSession
 from pykraft.runtime.simulated.links import Links
