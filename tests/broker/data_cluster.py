@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
-from types import MappingProxyType, SimpleNamespace
-from typing import Any, TypedDict, Unpack, cast
+from types import MappingProxyType
+from typing import Any, TypedDict, Unpack
 
 from pykraft.broker.apis.records.fetch import FetchHandler
 from pykraft.broker.apis.records.produce import ProduceHandler
@@ -19,6 +19,7 @@ from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.config import BrokerConfig
 from pykraft.broker.fetch_sessions.cache import FetchSessionCache
 from pykraft.broker.logs.log_dirs import LogDirs
+from pykraft.broker.metadata.cache import MetadataCache
 from pykraft.broker.replicas.data_plane import DataPlane
 from pykraft.broker.replicas.leading.coordinator_topic import CoordinatorTopic
 from pykraft.broker.replicas.leading.partition_markers import PartitionMarkers
@@ -58,6 +59,7 @@ from pykraft.runtime.turns import UnlimitedTurn
 from tests.batch_fields import BatchFields
 from tests.broker.crash import abandon
 from tests.narrowing import as_type
+from tests.stand_ins import stand_in
 from tests.waits import until
 
 TOPIC_ID = Uuid(b"0123456789abcdef")
@@ -93,7 +95,7 @@ class Controller:
     """Holds the image, applies ISR proposals and informs every broker, at once or when a test allows it."""
 
     def __init__(self) -> None:
-        self.image = MetadataImage()
+        self.metadata = MetadataCache(0, "cluster", MetadataImage())
         self.brokers: dict[int, DataBroker] = {}
         self.proposals: list[tuple[int, ...]] = []
         self.requests = 0
@@ -101,6 +103,10 @@ class Controller:
         self.silent = False
         self.lost: list[tuple[int, str]] = []
         self.reports: list[tuple[LostReplica, ...]] = []
+
+    @property
+    def image(self) -> MetadataImage:
+        return self.metadata.image
 
     def handle_failed_dirs(self, node_id: int) -> None:
         """Replicas in failed directories leave the ISR, and others lead, as with the real controller."""
@@ -146,7 +152,7 @@ class Controller:
 
     def _change(self, **fields: Unpack[ImageFields]) -> MetadataImage:
         old = self.image
-        self.image = replace(old, offset=old.offset + 1, **fields)
+        self.metadata.image = replace(old, offset=old.offset + 1, **fields)
         return old
 
     def set_partition(
@@ -392,25 +398,23 @@ class DataBroker:
             self.config.max_incremental_fetch_session_cache_slots, random.Random(node_id)
         )
         markers = PartitionMarkers(data.replicas, data.wakeups, clock)
-        self.services = cast(
-            "BrokerServices",
-            SimpleNamespace(
-                config=self.config,
-                clock=clock,
-                metadata=controller,
-                replicas=data.replicas,
-                logs=data.logs,
-                moves=data.moves,
-                isr_proposals=data.isr_proposals,
-                fetch_sessions=self.fetch_sessions,
-                wakeups=data.wakeups,
-                tasks=data.tasks,
-                slices=Slices(UnlimitedTurn(), "tests"),
-                workers=data.workers,
-                markers=markers,
-                verifier=None,  # tests with transactions bring one
-                offsets_transactions=markers,
-            ),
+        self.services = stand_in(
+            BrokerServices,
+            config=self.config,
+            clock=clock,
+            metadata=controller.metadata,
+            replicas=data.replicas,
+            logs=data.logs,
+            moves=data.moves,
+            isr_proposals=data.isr_proposals,
+            fetch_sessions=self.fetch_sessions,
+            wakeups=data.wakeups,
+            tasks=data.tasks,
+            slices=Slices(UnlimitedTurn(), "tests"),
+            workers=data.workers,
+            markers=markers,
+            verifier=None,  # tests with transactions bring one
+            offsets_transactions=markers,
         )
         self.listener = KafkaListener(runtime, "127.0.0.1", 0, "PLAINTEXT")
         self._hot: dict[int, HotHandler] = {

@@ -60,7 +60,7 @@ class Coordinator:
 
 
 def use(cluster: DataCluster, coordinator: Coordinator, node_id: int = 1) -> Coordinator:
-    cast("Any", cluster.brokers[node_id].services).verifier = coordinator
+    object.__setattr__(cluster.brokers[node_id].services, "verifier", coordinator)
     return coordinator
 
 
@@ -458,7 +458,7 @@ async def test_markers_of_groups_go_to_the_group_coordinator(
                 raise KafkaError(code, "not now")
 
     await cluster.create(1)
-    cast("Any", cluster.brokers[1].services).offsets_transactions = Groups()
+    object.__setattr__(cluster.brokers[1].services, "offsets_transactions", Groups())
     assert await end(cluster, topic=OFFSETS_TOPIC, index=9) is expected
     assert [(partition, one.producer_id) for partition, one in ended] == [(9, PRODUCER)]
 
@@ -472,7 +472,7 @@ async def test_marker_that_meets_a_bug_costs_no_other_and_not_the_node(
 
     await cluster.create(1)
     services = cluster.brokers[1].services
-    cast("Any", services).offsets_transactions = Groups()
+    object.__setattr__(services, "offsets_transactions", Groups())
     names = [(OFFSETS_TOPIC, [3]), ("t", [0])]
     topics = [WritableTxnMarkerTopic(name=name, partition_indexes=indexes) for name, indexes in names]
     marker = WritableTxnMarker(producer_id=PRODUCER, producer_epoch=0, topics=topics, coordinator_epoch=1)

@@ -34,7 +34,7 @@ def apply(controller: Controller, *records: Record) -> None:
     """Append a batch to the metadata log and inform every broker."""
     image, changes = replay(controller.image, records, controller.image.offset + 1, 1)
     delta = build_delta(controller.image, image, changes)
-    controller.image = image
+    controller.metadata.image = image
     for broker in controller.brokers.values():
         broker.data.publisher.publish(delta, image)
 
@@ -128,7 +128,7 @@ async def test_broker_that_starts_opens_all_that_is_assigned_to_it(
 ) -> None:
     monkeypatch.setattr(replica_publisher, "_TURN_COST", 10)
     broker, controller = cluster.brokers[1], cluster.controller
-    controller.image, _ = replay(controller.image, topics(leader=1), controller.image.offset + 1, 1)
+    controller.metadata.image, _ = replay(controller.image, topics(leader=1), controller.image.offset + 1, 1)
     broker.data.publisher.publish(build_full_delta(controller.image), controller.image)
     assert not broker.replicas.is_reconciled
     await reconciled(broker)
