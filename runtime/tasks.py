@@ -35,10 +35,11 @@ async def run_in_turn(
             running.result()
         await then()
         await running
-    finally:
+    except BaseException:
         if not running.done():
             running.cancel()
             await asyncio.wait([running])
+        raise
 
 
 class TaskSupervisor:

@@ -147,7 +147,9 @@ def replay_group(group: ConsumerGroup, record: GroupRecord) -> ConsumerGroup:
                 if member_id in group.targets
                 else group
             )
-        case CurrentAssignmentKey(_, member_id), (CurrentAssignmentValue() | None) as assignment:
+        case CurrentAssignmentKey(_, member_id), assignment if assignment is None or isinstance(
+            assignment, CurrentAssignmentValue
+        ):
             known = group.members.get(member_id)
             if known is None and assignment is None:
                 return group

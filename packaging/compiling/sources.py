@@ -61,8 +61,14 @@ def check(texts: Mapping[str, str]) -> None:
 
 
 def _problems(path: str, text: str) -> Iterator[str]:
-    """A name bound by two ``except`` clauses has one type in the compiled function: that of the first."""
-    for function in ast.walk(ast.parse(text)):
+    """A name bound by two ``except`` clauses has one type in the compiled function: that of the first.
+
+    While a ``finally`` waits, its error is that of whoever runs, and any that is handled then is raised at
+    its end. A name of alternatives has a value after one of them only.
+    """
+    tree = ast.parse(text)
+    yield from (f"{path}:{line}: {problem}" for line, problem in sorted(_mistranslated(tree)))
+    for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             kinds: dict[str, str] = {}
             for clause in _clauses(function):
@@ -70,6 +76,18 @@ def _problems(path: str, text: str) -> Iterator[str]:
                 if kinds.setdefault(clause.name or "", kind) != kind:
                     at = f"{path}:{clause.lineno}"
                     yield f"{at}: {clause.name} is an error of another kind above: name it apart"
+
+
+def _mistranslated(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.MatchAs) and isinstance(node.pattern, ast.MatchOr):
+            yield node.lineno, f"{node.name} is a name of alternatives, not bound by each: use a guard"
+        if isinstance(node, ast.Try) and any(
+            isinstance(one, ast.Await | ast.AsyncFor | ast.AsyncWith)
+            for statement in node.finalbody
+            for one in ast.walk(statement)
+        ):
+            yield node.finalbody[0].lineno, "finally waits: use except BaseException, and raise"
 
 
 def _clauses(function: ast.AST) -> Iterator[ast.ExceptHandler]:

@@ -53,6 +53,25 @@ def test_a_name_of_two_errors_is_refused_with_its_place() -> None:
     sources.check({"log.py": TWO_ERRORS.format(kind="OSError", name="error")})
 
 
+MISTRANSLATED = """
+async def wait(lock, given):
+    try:
+        match given:
+            case {pattern}:
+                await lock.acquire()
+    finally:
+        {last}
+"""
+
+
+def test_what_waits_in_a_finally_or_names_alternatives_is_refused_with_its_place() -> None:
+    with pytest.raises(sources.UncompilableError, match=r"wait\.py:8: finally waits"):
+        sources.check({"wait.py": MISTRANSLATED.format(pattern="None", last="await lock.release()")})
+    with pytest.raises(sources.UncompilableError, match=r"wait\.py:5: one is a name of alternatives"):
+        sources.check({"wait.py": MISTRANSLATED.format(pattern="(int() | None) as one", last="pass")})
+    sources.check({"wait.py": MISTRANSLATED.format(pattern="int() | None", last="lock.release()")})
+
+
 def test_no_source_of_the_product_is_refused() -> None:
     texts = sources.product()
     sources.check({path: texts[path] for path in sources.compiled()})
