@@ -46,9 +46,9 @@ class Record(NamedTuple):
 class RecordInput(NamedTuple):
     """One record to be encoded; its offset comes from its place in the batch."""
 
-    key: bytes | None
-    value: bytes | None
-    headers: Sequence[tuple[str, bytes | None]] = ()
+    key: Buffer | None
+    value: Buffer | None
+    headers: Sequence[tuple[str, Buffer | None]] = ()
     timestamp_ms: int = records.NO_TIMESTAMP
 
 
@@ -150,7 +150,7 @@ def _write_record(out: bytearray, record: RecordInput, timestamp_delta: int, off
         _write_bytes(out, value)
 
 
-def _write_bytes(out: bytearray, value: bytes | None) -> None:
+def _write_bytes(out: bytearray, value: Buffer | None) -> None:
     if value is None:
         out.append(1)
         return

@@ -44,6 +44,7 @@ from pykraft.kafka_client.producer.producer import Producer
 from pykraft.kafka_client.producer.transaction import TransactionConfig
 from pykraft.kafka_client.producer.transactional import TransactionalProducer
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.primitives import Buffer
 from pykraft.kafka_protocol.record_codec import EncodedRecords, RecordInput
 from pykraft.kafka_protocol.records import NO_TIMESTAMP
 
@@ -107,9 +108,9 @@ class BlockingProducer:
         self,
         topic: str,
         partition: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str, Buffer | None]] = (),
         timestamp_ms: int = NO_TIMESTAMP,
     ) -> Future[RecordMetadata]:
         """Queue a record. ``partition`` None: by the key, or any.

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from pykraft.kafka_client.metadata import Topic
+from pykraft.kafka_protocol.primitives import Buffer
 
 Pick = Callable[[int], int]
 """A number below its argument, at random."""
@@ -48,10 +49,10 @@ class Partitioner:
         self._current: dict[str, tuple[int, int]] = {}
         """By topic: the partition, and the bytes that it may still get."""
 
-    def choose(self, topic: Topic, key: bytes | None, size_bytes: int) -> int:
+    def choose(self, topic: Topic, key: Buffer | None, size_bytes: int) -> int:
         """The partition of a record of that size, which is produced then."""
         if key is not None:
-            return partition_of_key(key, len(topic.partitions))
+            return partition_of_key(bytes(key), len(topic.partitions))
         index, left_bytes = self._current.get(topic.name, (-1, 0))
         if left_bytes <= 0 or index not in topic.partitions:
             index, left_bytes = self._another(topic, index), self._batch_size_bytes

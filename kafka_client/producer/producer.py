@@ -38,6 +38,7 @@ from pykraft.kafka_client.producer.transaction_requests import (
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages.records import PartitionProduceResponse, ProduceResponse
 from pykraft.kafka_protocol.messages.transactions import InitProducerIdRequest
+from pykraft.kafka_protocol.primitives import Buffer
 from pykraft.kafka_protocol.record_codec import EncodedRecords, RecordInput
 from pykraft.kafka_protocol.records import NO_TIMESTAMP
 from pykraft.runtime.address import Address
@@ -97,9 +98,9 @@ class Producer:
         self,
         topic: str,
         partition: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str, Buffer | None]] = (),
         timestamp_ms: int = NO_TIMESTAMP,
     ) -> RecordMetadata:
         """Write a record and wait until it is acknowledged. :class:`~.errors.ProduceError`.
@@ -114,9 +115,9 @@ class Producer:
         self,
         topic: str,
         partition: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str, Buffer | None]] = (),
         timestamp_ms: int = NO_TIMESTAMP,
     ) -> Future[RecordMetadata]:
         """Queue a record after those of its partition; the future is what :meth:`send` waits for.
@@ -216,7 +217,7 @@ class Producer:
         known = self._cluster.metadata.topic(topic)
         return 0 if known is None else len(known.partitions)
 
-    def _choose(self, topic: str, key: bytes | None, size_bytes: int) -> int:
+    def _choose(self, topic: str, key: Buffer | None, size_bytes: int) -> int:
         known = self._cluster.metadata.topic(topic)
         if known is None or not known.partitions:
             raise NotWrittenError(_NO_PARTITION, f"await partitions_for({topic!r}) first")

@@ -35,6 +35,7 @@ from pykraft.kafka_client.producer.prepared_transaction import PreparedTransacti
 from pykraft.kafka_client.producer.producer import Producer
 from pykraft.kafka_client.producer.transaction import ProducerIdentity, ProducerTransaction, TransactionConfig
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.primitives import Buffer
 from pykraft.kafka_protocol.record_codec import EncodedRecords
 from pykraft.kafka_protocol.records import NO_TIMESTAMP
 
@@ -130,9 +131,9 @@ class TransactionalProducer:
         self,
         topic: str,
         partition: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str, Buffer | None]] = (),
         timestamp_ms: int = NO_TIMESTAMP,
     ) -> Future[RecordMetadata]:
         """Queue a record of the open transaction, as :meth:`.Producer.append`.
@@ -155,9 +156,9 @@ class TransactionalProducer:
         self,
         topic: str,
         partition: int | None,
-        key: bytes | None,
-        value: bytes | None,
-        headers: Sequence[tuple[str, bytes | None]] = (),
+        key: Buffer | None,
+        value: Buffer | None,
+        headers: Sequence[tuple[str, Buffer | None]] = (),
         timestamp_ms: int = NO_TIMESTAMP,
     ) -> RecordMetadata:
         """Write a record of the open transaction and wait until it is acknowledged.

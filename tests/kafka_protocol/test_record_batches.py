@@ -38,7 +38,7 @@ INPUTS = [
 
 def expected(inputs: list[RecordInput], base_offset: int) -> list[Record]:
     return [
-        Record(base_offset + index, item.timestamp_ms, item.key, item.value, tuple(item.headers))
+        Record(base_offset + index, item.timestamp_ms, item.key, item.value, tuple(item.headers))  # type: ignore[arg-type]
         for index, item in enumerate(inputs)
     ]
 
@@ -140,9 +140,9 @@ def test_uncompressed_batches_equal_those_of_kio() -> None:
                 attributes=0,  # type: ignore[arg-type]
                 timestamp=datetime.datetime.fromtimestamp(item.timestamp_ms / 1000, datetime.UTC),  # type: ignore[arg-type]
                 offset=50 + index,  # type: ignore[arg-type]
-                key=item.key,
-                value=item.value,
-                headers=tuple(KioRecordHeader(key=k.encode(), value=v) for k, v in item.headers),
+                key=item.key,  # type: ignore[arg-type]
+                value=item.value,  # type: ignore[arg-type]
+                headers=tuple(KioRecordHeader(key=k.encode(), value=v) for k, v in item.headers),  # type: ignore[arg-type]
             )
             for index, item in enumerate(inputs)
         ),

@@ -20,6 +20,7 @@ from pykraft.quorum.control_records import (
 )
 from pykraft.quorum.core.voters import ReplicaKey, Voter, VoterSet
 from pykraft.runtime.address import Address
+from tests.narrowing import as_type
 
 DIRECTORIES = {number: Uuid(bytes([number]) * 16) for number in (1, 2)}
 KEYS = {number: ReplicaKey(number, directory) for number, directory in DIRECTORIES.items()}
@@ -28,7 +29,7 @@ SHOWN = {number: uuid_to_str(directory) for number, directory in DIRECTORIES.ite
 
 def shown(kind: ControlType, value: bytes) -> dict[str, Any]:
     record = control_record(kind, value, 0)
-    return control_to_json(record.key, record.value)
+    return control_to_json(as_type(record.key, bytes), as_type(record.value, bytes))
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ class Model:
         if producer_id >= 0:
             self.last_of_producer[producer_id] = self.log.log_end_offset - 1
         self.appended += [
-            Record(base_offset + index, one.timestamp_ms, one.key, one.value, tuple(one.headers))
+            Record(base_offset + index, one.timestamp_ms, one.key, one.value, tuple(one.headers))  # type: ignore[arg-type]
             for index, one in enumerate(inputs)
         ]
 
