@@ -3,10 +3,11 @@
 import asyncio
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import dataclass, field
-from types import SimpleNamespace
 from typing import Any, Unpack
 
+from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
+from pykraft.broker.metadata.cache import MetadataCache
 from pykraft.coordinator.writer import BatchBody
 from pykraft.group_coordinator.consumer.heartbeat import handle_consumer_heartbeat
 from pykraft.group_coordinator.consumer.regex_refresh import handle_resolution
@@ -51,6 +52,7 @@ from tests.clocks import ManualClock
 from tests.group_coordinator.requests import HeartbeatFields, consumer_heartbeat
 from tests.group_coordinator.requests import to_request as to_request
 from tests.group_coordinator.requests import topic_id as topic_id
+from tests.stand_ins import stand_in
 
 CALLER = RequestContext(client_id="cli", client_address="127.0.0.1")
 
@@ -255,8 +257,8 @@ async def answer(
     if isinstance(request, OffsetCommitRequest):
         return await commit(service, context, request, version)
     row = ROWS[request.API_KEY]
-    image = SimpleNamespace(features={GROUP_VERSION: 1})
-    broker = SimpleNamespace(groups=service, metadata=SimpleNamespace(image=image))
+    image = MetadataImage(features=Map({GROUP_VERSION: 1}))
+    broker = stand_in(BrokerServices, groups=service, metadata=MetadataCache(1, "cluster", image))
     try:
         response: Message = await row.handle(broker, context, request, version)
     except KafkaError as error:

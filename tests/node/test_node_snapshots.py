@@ -3,6 +3,8 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, TypeVar
@@ -29,8 +31,9 @@ from pykraft.node.run import make_world
 from pykraft.runtime.address import Address
 from pykraft.runtime.free_ports import free_ports
 from pykraft.runtime.os_disk import OsDisk
-from pykraft.runtime.rpc import PendingCall, RpcFailure
+from pykraft.runtime.rpc import PendingCall, RpcFailure, RpcTransport
 from pykraft.testing.processes.waits import PATIENCE_S
+from tests.narrowing import as_type
 
 M = TypeVar("M", bound=Message)
 
@@ -47,6 +50,29 @@ SMALL = {
 
 
 draw = Random(1).randbytes
+
+
+class CuttableTransport:
+    """Of which the calls fail while ``is_cut``."""
+
+    def __init__(self, make: Callable[[], RpcTransport]) -> None:
+        self.is_cut = False
+        self._transport = make()
+
+    def send(
+        self,
+        to: Address,
+        method: str,
+        payload: bytes,
+        deadline_ms: int,
+        on_reply: Callable[[bytes | RpcFailure], None],
+    ) -> PendingCall:
+        if self.is_cut:
+            return asyncio.get_running_loop().call_later(0.02, on_reply, RpcFailure("cut off"))
+        return self._transport.send(to, method, payload, deadline_ms, on_reply)
+
+    async def close(self) -> None:
+        await self._transport.close()
 
 
 class Cluster:
@@ -85,7 +111,9 @@ class Cluster:
 
     async def start(self, *ids: int) -> None:
         for id in ids:
-            self.nodes[id] = Node(self.configs[id], make_world(self.configs[id], self.fatal.append))
+            world = make_world(self.configs[id], self.fatal.append)
+            world = replace(world, rpc_transport=partial(CuttableTransport, world.rpc_transport))
+            self.nodes[id] = Node(self.configs[id], world)
             await self.nodes[id].start()
 
     async def stop(self, *ids: int) -> None:
@@ -137,18 +165,10 @@ class Cluster:
     def cut_off(self, id: int) -> Iterator[None]:
         """Let the node's calls to other nodes fail for some time."""
 
-        def send(
-            to: Address,
-            method: str,
-            payload: bytes,
-            deadline_ms: int,
-            on_reply: Callable[[bytes | RpcFailure], None],
-        ) -> PendingCall:
-            return asyncio.get_running_loop().call_later(0.02, on_reply, RpcFailure("cut off"))
-
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(self.nodes[id].transport, "send", send)
-            yield
+        transport = as_type(self.nodes[id].transport, CuttableTransport)
+        transport.is_cut = True
+        yield
+        transport.is_cut = False
 
     def served(self, id: int) -> set[tuple[str, int, Uuid]]:
         """Replicas at a broker: topic, partition, topic id."""

@@ -6,18 +6,19 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 
 import pytest
 
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.configuration.keys import ConfigError
-from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.kafka_protocol.records import read_header
 from pykraft.log_store import checkpoint
 from pykraft.log_store.interface import LogConfig
 from pykraft.metadata_log.features import BOOTSTRAP_FEATURES
+from pykraft.node.broker_node import BrokerNode
 from pykraft.node.config import ServerConfig, load_server_config
 from pykraft.node.errors import StartError
 from pykraft.node.format import format_directories
@@ -138,19 +139,23 @@ async def test_start_aborted_at_any_point_can_be_stopped_and_repeated(
 async def test_no_replica_applies_a_role_once_the_coordinators_stop(
     fatal: list[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stop_groups, left = GroupCoordinatorService.stop, []
+    start, left = BrokerNode.start, []
     node = make_node(make_config(tmp_path), fatal)
 
-    async def stop_and_look(groups: GroupCoordinatorService) -> None:
-        assert node.broker is not None
-        worklist = node.broker.data.worklist
-        worklist.add(("t", 0))
-        await stop_groups(groups)
-        for _ in range(20):
-            await asyncio.sleep(0)
-        left.append(bool(worklist))
+    async def start_watched(broker: BrokerNode) -> None:
+        groups, worklist = broker.groups, broker.data.worklist
 
-    monkeypatch.setattr(GroupCoordinatorService, "stop", stop_and_look)
+        async def stop_and_look() -> None:
+            worklist.add(("t", 0))
+            await groups.stop()
+            for _ in range(20):
+                await asyncio.sleep(0)
+            left.append(bool(worklist))
+
+        monkeypatch.setattr(broker, "groups", SimpleNamespace(start=groups.start, stop=stop_and_look))
+        await start(broker)
+
+    monkeypatch.setattr(BrokerNode, "start", start_watched)
     await node.start()
     await node.stop()
     assert left == [True], "no work is started any more"

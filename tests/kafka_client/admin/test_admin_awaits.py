@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -337,12 +338,14 @@ def test_calls_of_several_threads_are_made_one_after_another(monkeypatch: pytest
             raise ClientTimeoutError("the second call")
         return []
 
-    monkeypatch.setattr(client.admin.cluster, "topics", topics)
+    known = SimpleNamespace(topics=topics, deadline=client.admin.cluster.deadline)
+    monkeypatch.setattr(client.admin, "cluster", known)
     assert client.list_topics() == []
     with pytest.raises(ClientTimeoutError):
         client.list_topics()
     assert client.list_topics() == []
     assert held == [True] * 3 and not client._turn.locked()
+    monkeypatch.undo()
     client.close()
 
 
