@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from compiling import plain_classes, sources
+from compiling import inheritance, plain_classes, sources
 from compiling.constants import with_finals
 from compiling.sources import BUILD
 
@@ -62,8 +62,10 @@ def _copy_sources(compiled: Sequence[str]) -> dict[str, list[int]]:
     shutil.rmtree(BUILD, ignore_errors=True)  # the compiler takes what it finds there
     texts = sources.product()
     sources.check({path: texts[path] for path in compiled})
+    subclassed = sources.listed()["subclassed"]
+    inheritance.check(texts, compiled, subclassed)
     python = [text for path, text in texts.items() if path.endswith(".py")]
-    classes = plain_classes.Classes.of(python, sources.listed()["subclassed"])
+    classes = plain_classes.Classes.of(python, subclassed)
     numbers = {}
     for path, text in texts.items():
         target = BUILD / "src" / "pykraft" / path

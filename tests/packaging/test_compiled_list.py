@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from compiling import sources
+from compiling import inheritance, sources
 
 
 def test_every_module_of_the_packages_is_compiled_or_has_its_reason() -> None:
@@ -72,6 +72,18 @@ def test_what_waits_in_a_finally_or_names_alternatives_is_refused_with_its_place
     sources.check({"wait.py": MISTRANSLATED.format(pattern="int() | None", last="lock.release()")})
 
 
+def test_interpreted_class_of_a_compiled_base_is_refused() -> None:
+    base = "class Link:\n    pass\n"
+    derived = "from pykraft.broker.link import Link as Base\n\nclass Slow(Base):\n    pass\n"
+    texts = {"broker/link.py": base, "node/slow.py": derived}
+    with pytest.raises(sources.UncompilableError, match=r"node/slow\.py:3: Slow is interpreted, Link of"):
+        inheritance.check(texts, ["broker/link.py"], {})
+    inheritance.check(texts, ["broker/link.py"], {"broker/link.py": ["Link"]})
+    inheritance.check(texts, list(texts), {})
+    inheritance.check(texts, [], {})
+
+
 def test_no_source_of_the_product_is_refused() -> None:
     texts = sources.product()
+    inheritance.check(texts, sources.compiled(), sources.listed()["subclassed"])
     sources.check({path: texts[path] for path in sources.compiled()})
