@@ -5,8 +5,7 @@ Fetch have hand-written codecs and are tested on a real listener at the end.
 """
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -37,6 +36,7 @@ from pykraft.runtime.turns import UnlimitedTurn
 from tests.broker.answers import as_read
 from tests.broker.data_cluster import DataCluster, make_batch, values_in
 from tests.narrowing import present
+from tests.stand_ins import stand_in
 from tests.unexpected import unexpected
 
 BY_HAND = {ApiKey.PRODUCE, ApiKey.FETCH}
@@ -104,13 +104,12 @@ REFUSES = {
 APIS = {api.key: api for api in make_apis()}
 
 
-def fenced_broker() -> Any:
+def fenced_broker() -> BrokerServices:
     """A broker that only knows whether it is fenced: a handler that uses anything else first fails."""
     lifecycle = BrokerLifecycle()
     lifecycle.handle_registered(10)
-    replicas = SimpleNamespace(lease=lifecycle)
-    replicas.refuse_if_fenced = lambda: ReplicaManager.refuse_if_fenced(cast(Any, replicas))
-    return SimpleNamespace(lifecycle=lifecycle, replicas=replicas)
+    replicas = stand_in(ReplicaManager, lease=lifecycle)
+    return stand_in(BrokerServices, lifecycle=lifecycle, replicas=replicas)
 
 
 async def serve(api: Api[Any, Any, Any], request: Message, version: int) -> Message | bytes:

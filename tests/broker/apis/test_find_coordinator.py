@@ -1,19 +1,30 @@
 """FindCoordinator: nobody waits for it, and whoever is named is ready, or as good as ready."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TypeVar
 
 import pytest
 
 from pykraft.broker.apis.coordination import find_coordinator
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.config import BrokerConfig
+from pykraft.broker.metadata.cache import MetadataCache
+from pykraft.coordinator.partitioning import OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC
+from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from pykraft.kafka_protocol.request_context import RequestContext
-from pykraft.runtime.address import Address
+from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration, TopicImage
+from pykraft.metadata_log.persistent import Map
+from pykraft.metadata_log.records import Endpoint
+from pykraft.transaction_coordinator.service import TransactionCoordinatorService
 from tests.broker.answers import as_read
+from tests.stand_ins import stand_in
+
+T = TypeVar("T")
 
 GROUP, TRANSACTION = 0, 1
 HERE, ELSEWHERE, NOWHERE = "0", "1", "2"
@@ -27,39 +38,51 @@ class Broker:
     """Broker 1. The topics are created when :meth:`create` is called."""
 
     def __init__(self, *, exists: bool = False, coordinates: bool = True) -> None:
-        self.topic: Any = None
         self.coordinates = coordinates
         self.begun: list[str] = []
         self.refusal: str | None = None
-        if exists:
-            self.create()
-        self.services = SimpleNamespace(
+        endpoint = Endpoint("PLAINTEXT", "host", 9092, "PLAINTEXT")
+        brokers = {id: BrokerRegistration(id, 1, ZERO_UUID, (endpoint,), fenced=False) for id in (1, 2)}
+        self.metadata = MetadataCache(1, "c", MetadataImage(brokers=Map(brokers)))
+        self.services = stand_in(
+            BrokerServices,
             config=BrokerConfig(node_id=1, cluster_id="c", log_dirs=(), listeners=()),
             creations=SimpleNamespace(
                 begin=lambda context, names: self.begun.extend(names), refusal=lambda name: self.refusal
             ),
-            groups=self._coordinators(),
-            transactions=self._coordinators(),
-            metadata=SimpleNamespace(
-                image=SimpleNamespace(topic=lambda name: self.topic),
-                endpoint=lambda broker, listener: Address("host", 9092) if broker > 0 else None,
-            ),
+            groups=self._coordinators(GroupCoordinatorService),
+            transactions=self._coordinators(TransactionCoordinatorService),
+            metadata=self.metadata,
         )
+        if exists:
+            self.create()
 
-    def _coordinators(self) -> SimpleNamespace:
-        return SimpleNamespace(
-            partition_for=int, leads=lambda partition: LEADERS[partition] == 1 and self.coordinates
+    def _coordinators(self, cls: type[T]) -> T:
+        return stand_in(
+            cls,
+            partition_for=lambda _, key: int(key),
+            leads=lambda _, partition: LEADERS[partition] == 1 and self.coordinates,
         )
 
     def create(self) -> None:
-        self.topic = SimpleNamespace(partitions=[SimpleNamespace(leader=leader) for leader in LEADERS])
+        partitions = tuple(PartitionRegistration((1,), (1,), leader, 0, 0) for leader in LEADERS)
+        topics = {
+            Uuid(name.encode()[:16]): TopicImage(name, Uuid(name.encode()[:16]), partitions)
+            for name in (OFFSETS_TOPIC, TRANSACTION_STATE_TOPIC)
+        }
+        ids = {topic.name: id for id, topic in topics.items()}
+        self.metadata.image = replace(self.metadata.image, topics_by_id=Map(topics), topic_ids=Map(ids))
 
     def answer(self, version: int, key_type: int, keys: Sequence[str]) -> FindCoordinatorResponse:
         """As a client gets it."""
         request = FindCoordinatorRequest(key_type=key_type, key=keys[0], coordinator_keys=list(keys))
-        services = cast(BrokerServices, self.services)
         try:
-            return as_read(find_coordinator.handle(services, RequestContext(), request, version), version)
+            return as_read(
+                find_coordinator.handle(
+                    self.services, RequestContext(listener="PLAINTEXT"), request, version
+                ),
+                version,
+            )
         except KafkaError as error:
             return as_read(find_coordinator.build_error(request, version, error), version)
 

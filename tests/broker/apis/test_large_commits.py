@@ -14,6 +14,8 @@ from pykraft.broker.apis.coordination.offset_commit import (
     MOST_LARGE,
     OffsetCommitHandler,
 )
+from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode
@@ -27,10 +29,13 @@ from pykraft.kafka_protocol.messages.offsets import (
 )
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.runtime.tasks import TaskSupervisor
 from tests.asynchronous import in_loop
 from tests.broker import slices
 from tests.group_coordinator import tools
 from tests.group_coordinator.busy import BusyWorld
+from tests.stand_ins import stand_in
+from tests.unexpected import unexpected
 from tests.waits import settle, until_now
 
 VERSION = 9
@@ -62,10 +67,11 @@ class Broker(BusyWorld):
     def __init__(self) -> None:
         self.lease = Lease()
         super().__init__(SIZES, lease=self.lease)
-        services: Any = SimpleNamespace(
+        services = stand_in(
+            BrokerServices,
             groups=self.service,
-            replicas=SimpleNamespace(lease=SimpleNamespace(is_fenced=False)),
-            tasks=SimpleNamespace(start=lambda work, name: asyncio.ensure_future(work)),
+            replicas=stand_in(ReplicaManager, lease=SimpleNamespace(is_fenced=False)),
+            tasks=TaskSupervisor(unexpected),
         )
         self.handler = OffsetCommitHandler(services, self.turns.budget)
 

@@ -2,14 +2,14 @@
 
 import asyncio
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import TypedDict, Unpack, cast
+from typing import TypedDict, Unpack
 
 import pytest
 
 from pykraft.broker.apis.cluster import describe_cluster, describe_topic_partitions, metadata
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
+from pykraft.broker.config import BrokerConfig
 from pykraft.broker.metadata.cache import MetadataCache
 from pykraft.broker.metadata.topic_answers import ListenerView, TopicAnswers, encode_topic
 from pykraft.kafka_protocol.api_keys import ApiKey
@@ -46,6 +46,7 @@ from pykraft.metadata_log.records import (
 from pykraft.metadata_log.replay import replay
 from tests.broker.answers import as_read
 from tests.narrowing import present
+from tests.stand_ins import stand_in
 
 VERSIONS = range(14)
 LISTENER = "PLAINTEXT"
@@ -76,10 +77,8 @@ class Cluster:
 
     def __init__(self) -> None:
         self.cache = MetadataCache(1, "cluster", EMPTY_IMAGE)
-        self.services = cast(
-            BrokerServices,
-            SimpleNamespace(metadata=self.cache, config=SimpleNamespace(auto_create_topics_enable=False)),
-        )
+        config = BrokerConfig(1, "cluster", listeners=(), log_dirs=(), auto_create_topics_enable=False)
+        self.services = stand_in(BrokerServices, metadata=self.cache, config=config)
         self.apply(broker(1, LISTENER), broker(2, LISTENER), broker(3, LISTENER))
 
     @property

@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 
 from pykraft.broker.apis.coordination.offset_commit import MAX_COMMIT_BYTES, OffsetCommitHandler
+from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -22,8 +25,10 @@ from pykraft.kafka_protocol.messages.offsets import (
 )
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.runtime.tasks import TaskSupervisor
 from pykraft.runtime.turns import UnlimitedTurn
 from tests.broker.links import ConnectedLink
+from tests.stand_ins import stand_in
 
 VERSION = 9
 REQUEST = OffsetCommitRequest(
@@ -62,10 +67,15 @@ class Served(ConnectedLink):
     def __init__(self, groups: Groups, is_fenced: bool = False) -> None:
         super().__init__(self)
         self.tasks: list[Coroutine[Any, Any, None]] = []
-        services: Any = SimpleNamespace(
-            groups=groups,
-            replicas=SimpleNamespace(lease=SimpleNamespace(is_fenced=is_fenced)),
-            tasks=SimpleNamespace(start=lambda work, name: self.tasks.append(work)),
+        services = stand_in(
+            BrokerServices,
+            groups=stand_in(
+                GroupCoordinatorService,
+                commit_offsets=groups.commit_offsets,
+                offset_commit=groups.offset_commit,
+            ),
+            replicas=stand_in(ReplicaManager, lease=SimpleNamespace(is_fenced=is_fenced)),
+            tasks=stand_in(TaskSupervisor, start=lambda _, work, name: self.tasks.append(work)),
         )
         self.handler = OffsetCommitHandler(services, UnlimitedTurn())
 

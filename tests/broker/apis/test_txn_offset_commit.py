@@ -8,8 +8,10 @@ import pytest
 from pykraft.broker.apis.coordination import txn_offset_commit
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.replicas.leading.coordinator_topic import CoordinatorTopic
-from pykraft.broker.replicas.partition.partition import Partition
+from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC
+from pykraft.group_coordinator.service import GroupCoordinatorService
 from pykraft.kafka_protocol.batch_builder import BatchBuilder
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.markers import ABORT, COMMIT, EndOfTransaction, Marker
@@ -21,6 +23,7 @@ from tests.broker.logs.producers.test_transactions import ALONE
 from tests.broker.partitions import make
 from tests.clocks import ManualClock
 from tests.group_coordinator.tools import CALLER
+from tests.stand_ins import stand_in
 
 REQUEST = TxnOffsetCommitRequest(transactional_id="x", group_id="g", producer_id=7, producer_epoch=1)
 PLACE = (OFFSETS_TOPIC, 0)
@@ -47,21 +50,19 @@ class World:
     def __init__(self) -> None:
         self.partition = make(high_watermark=0)
         self.partition.apply(ALONE, 0)
+        self.table = ReplicaTable()
+        self.table.by_name[OFFSETS_TOPIC] = {0: self.partition}
         self.verifier = Coordinator()
         self.is_enabled = True
         self.committed: list[str] = []
         self.before_decision: Callable[[], object] = lambda: None
         self.log = CoordinatorTopic(
             OFFSETS_TOPIC,
-            cast("Any", SimpleNamespace(find=lambda topic, index: self.partition)),
+            self.table,
             cast("Any", SimpleNamespace(is_fenced=False)),
             ManualClock(),
             Workers(),
         )
-
-    def by_name(self, topic: str, index: int) -> Partition:
-        assert (topic, index) == PLACE
-        return self.partition
 
     async def txn_offset_commit(
         self, context: RequestContext, request: TxnOffsetCommitRequest, version: int, verify: Any
@@ -81,20 +82,19 @@ class World:
         self.log.end_transaction(0, 0, EndOfTransaction(7, epoch, Marker(kind, 0)), 5)
 
     def commit(self, version: int) -> None:
-        services = SimpleNamespace(
-            replicas=self,
-            groups=self,
+        services = stand_in(
+            BrokerServices,
+            replicas=stand_in(ReplicaManager, table=self.table),
+            groups=stand_in(
+                GroupCoordinatorService,
+                txn_offset_commit=lambda _, *arguments: self.txn_offset_commit(*arguments),
+            ),
             verifier=self.verifier,
             clock=ManualClock(),
             config=SimpleNamespace(transaction_verification=self.is_enabled, node_id=1),
             metadata=SimpleNamespace(image=EMPTY_IMAGE),
         )
-        asyncio.run(
-            cast(
-                "Any",
-                txn_offset_commit.handle(cast("BrokerServices", services), CALLER, REQUEST, version),
-            )
-        )
+        asyncio.run(txn_offset_commit.handle(services, CALLER, REQUEST, version))
 
 
 @pytest.mark.parametrize(("version", "adds"), [(0, False), (3, False), (4, False), (5, True)])

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from typing import cast
 
 import pytest
 
@@ -28,6 +27,7 @@ from pykraft.runtime.tasks import TaskSupervisor
 from tests.asynchronous import in_loop
 from tests.group_coordinator.tools import make_image
 from tests.narrowing import present
+from tests.stand_ins import stand_in
 from tests.unexpected import unexpected
 
 HERE, PEER = 1, 2
@@ -47,7 +47,8 @@ class Asking:
         self.requests: list[tuple[int, list[AddPartitionsToTxnTransaction]]] = []
         """To which broker, and what was asked."""
         self.answer: Callable[[AddPartitionsToTxnRequest], AddPartitionsToTxnResponse] = answer_all()
-        self.verifier = CoordinatorVerifier(HERE, self, cast("Peers", self), self.ask_here, self.tasks)
+        peers = stand_in(Peers, call=self.call)
+        self.verifier = CoordinatorVerifier(HERE, self, peers, self.ask_here, self.tasks)
         self.lead([HERE, HERE])
 
     def lead(self, leaders: Sequence[int]) -> None:

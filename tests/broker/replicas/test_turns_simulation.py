@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import gc
 import weakref
-from dataclasses import dataclass
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -26,6 +25,7 @@ from pykraft.coordinator.answers import Answers
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
 from pykraft.runtime.turns import TURN_STEPS, TURN_US, TurnBudget
+from tests.stand_ins import stand_in
 
 PIECE_US = 500
 LONGEST_TURN_US = 3 * TURN_US
@@ -117,15 +117,6 @@ class Batch:
         return work
 
 
-@dataclass(eq=False)
-class Moved:
-    """A partition whose coordinator follows its high watermark."""
-
-    index: int
-    high_watermark = 0
-    topic = "offsets"
-
-
 class World:
     def __init__(self, seed: int, loop: Loop) -> None:
         self.rng = Random(seed)
@@ -174,7 +165,8 @@ class World:
         if self.rng.random() < 0.3:
             index = len(self.moved)
             self.moved.append(index)
-            self.wakeups.high_watermark_moved(cast(Partition, Moved(index)))
+            moved = stand_in(Partition, topic="offsets", index=index, high_watermark=0)
+            self.wakeups.high_watermark_moved(moved)
         self.loop.work(50)
         if is_request:
             self.in_request = False

@@ -9,15 +9,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from pykraft.broker.metadata.cache import MetadataCache
 from pykraft.broker.replicas.leading.isr_proposals import IsrProposals
 from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.ids import Uuid
+from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.log_store.interface import CorruptLogError, LogConfig
 from pykraft.log_store.log.log import Log
 from pykraft.metadata_log.controller.alter_partition import MAX_PARTITIONS_PER_REQUEST
 from pykraft.metadata_log.controller.calls.requests import PartitionIsrChange, PartitionIsrResult
-from pykraft.metadata_log.image import PartitionRegistration
+from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration
+from pykraft.metadata_log.persistent import Map
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
 from pykraft.runtime.tasks import TaskSupervisor
@@ -87,11 +89,8 @@ class World:
         self.faults: list[BaseException] = []
         self.tasks = TaskSupervisor(self.faults.append)
         self.controller = Controller(self)
-        self.metadata = SimpleNamespace(
-            image=SimpleNamespace(
-                brokers={id: SimpleNamespace(is_active=True, epoch=100 + id) for id in (1, 2)}
-            )
-        )
+        brokers = {id: BrokerRegistration(id, 100 + id, ZERO_UUID, (), fenced=False) for id in (1, 2)}
+        self.metadata = MetadataCache(1, "cluster", MetadataImage(brokers=Map(brokers)))
         self.proposals = IsrProposals(
             1,
             LAG_MS,

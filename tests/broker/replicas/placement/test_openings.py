@@ -2,8 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
@@ -24,6 +22,7 @@ from pykraft.runtime.slices import Slices
 from pykraft.runtime.turns import UnlimitedTurn
 from tests.broker.data_cluster import DataBroker, DataCluster, make_batch, running_cluster, values_in
 from tests.narrowing import present
+from tests.stand_ins import stand_in
 from tests.unexpected import unexpected
 from tests.waits import until
 
@@ -57,9 +56,7 @@ def serve_others(broker: DataBroker) -> None:
     keys = (ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH)
     apis = [api for api in make_apis() if api.key in keys]
     slices = Slices(UnlimitedTurn(), "tests")
-    services = cast(
-        BrokerServices, SimpleNamespace(replicas=broker.replicas, logs=broker.logs, slices=slices)
-    )
+    services = stand_in(BrokerServices, replicas=broker.replicas, logs=broker.logs, slices=slices)
     server = RequestServer(services, apis, UnlimitedTurn(), unexpected, broker.replicas.hold_until_open)
     hot = broker.handle_frame
 
