@@ -8,15 +8,20 @@ tables.
 import random
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
 
 from pykraft.broker.apis.records.fetch import FetchHandler
+from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.fetch_sessions.cache import FetchSessionCache
+from pykraft.broker.metadata.cache import MetadataCache
+from pykraft.broker.replicas.following.replica_fetcher import ReplicaFetchers
+from pykraft.broker.replicas.leading.isr_proposals import IsrProposals
+from pykraft.broker.replicas.leading.log_starts import LogStarts
 from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.partition_events import BrokerPartitionEvents
+from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.replicas.replication_quota import ReplicationQuotas
 from pykraft.broker.replicas.wakeups import Wakeups
@@ -32,8 +37,12 @@ from pykraft.log_store.log.log import Log
 from pykraft.metadata_log.image import BrokerRegistration, MetadataImage, PartitionRegistration
 from pykraft.metadata_log.persistent import Map
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
+from pykraft.runtime.tasks import TaskSupervisor
 from pykraft.runtime.turns import BULK, UnlimitedTurn
+from tests.broker.data_cluster import Lease
 from tests.clocks import ManualClock
+from tests.stand_ins import stand_in
+from tests.unexpected import unexpected
 
 LEADER, FOLLOWER, OTHER = 1, 2, 3
 REPLICAS = (LEADER, FOLLOWER, OTHER)
@@ -80,16 +89,18 @@ class Turns(UnlimitedTurn):
         self.deferred.append(resume)
 
 
-class Replicas:
+class Replicas(ReplicaManager):
     """The part of the replica manager that Fetch uses."""
 
-    node_id = LEADER
-    is_reconciled = True
-
     def __init__(self, table: ReplicaTable) -> None:
+        self.node_id = LEADER
         self.table = table
-        self.lease = SimpleNamespace(is_fenced=False)
+        self.lease = self.own_lease = Lease(100 + LEADER)
         self.quotas = ReplicationQuotas()
+
+    @property
+    def is_reconciled(self) -> bool:
+        return True
 
     def by_name(self, topic: str, index: int) -> Partition:
         return self._found(self.table.look_up(topic, index), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -131,31 +142,33 @@ class FetchWorld:
         self.wakeups = Wakeups(cast(Any, Loop()), self.turns, self.clock, {})
         self.behind: set[Partition] = set()
         self.proposed: set[Partition] = set()
+        proposals = stand_in(IsrProposals, expect_changes=self.behind.add, maybe_propose=self.proposed.add)
         self.events = BrokerPartitionEvents(
             cast(Any, None),
-            cast(Any, SimpleNamespace(store=_store)),
+            stand_in(LogStarts, store=staticmethod(_store)),
             self.wakeups,
-            cast(Any, SimpleNamespace(expect_changes=self.behind.add)),
-            cast(Any, SimpleNamespace(state_changed=lambda partition: None)),
-            cast(Any, None),
+            proposals,
+            stand_in(ReplicaFetchers, state_changed=lambda fetchers, partition: None),
+            TaskSupervisor(unexpected),
             urgent_high_watermarks=selector is not None,
         )
         brokers = {
             broker: BrokerRegistration(broker, 100 + broker, ZERO_UUID, (), fenced=False, rack=f"r{broker}")
             for broker in REPLICAS
         }
-        self.metadata = SimpleNamespace(image=replace(MetadataImage(), brokers=Map(brokers)))
+        self.metadata = MetadataCache(LEADER, "cluster", MetadataImage(brokers=Map(brokers)))
         self.sessions = FetchSessionCache(slots, random.Random(1))
-        services = SimpleNamespace(
+        services = stand_in(
+            BrokerServices,
             replicas=self.replicas,
-            isr_proposals=SimpleNamespace(maybe_propose=self.proposed.add),
+            isr_proposals=proposals,
             clock=self.clock,
             metadata=self.metadata,
             fetch_sessions=self.sessions,
             wakeups=self.wakeups,
             config=SimpleNamespace(fetch_max_bytes=1 << 26, replica_selector_class=selector, rack="r1"),
         )
-        self.handler = FetchHandler(cast(Any, services), self.turns)
+        self.handler = FetchHandler(services, self.turns)
         for topic in topics:
             self.create(topic)
 
@@ -224,7 +237,7 @@ class FetchWorld:
             partition.delete_records(partition.high_watermark)
 
     def set_fenced(self, fenced: bool) -> None:
-        self.replicas.lease.is_fenced = fenced
+        self.replicas.own_lease.is_fenced = fenced
 
     # -- requests --------------------------------------------------------------------------------------
 

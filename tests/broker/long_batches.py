@@ -26,33 +26,33 @@ def long_batch(**fields: Unpack[BatchFields]) -> bytes:
     return make_batch(*(bytes(1 + n % 2) for n in range(LONG)), **fields)
 
 
-class Gate:
+class Gate(ValidationTurns):
     """Walks long batches only when a test allows it, and counts them.
 
     ``short_at_once``: batches of fewer records are walked at once, however slow the machine is.
     """
 
     def __init__(self, cluster: DataCluster, *, short_at_once: bool = True) -> None:
-        self.turns: ValidationTurns = as_type(cluster.brokers[1]._hot[0], ProduceHandler).validation
+        handler = as_type(cluster.brokers[1]._hot[0], ProduceHandler)
+        super().__init__(handler.validation._turns)
+        handler.validation = self
         self.waiting = 0
         self.is_open = asyncio.Event()
-        self._walk = self.turns.walk
-        self.turns.walk = self._gated  # type: ignore[method-assign]
-        if short_at_once:
-            self.turns.walk_now = self._walk_short  # type: ignore[method-assign]
+        self._short_at_once = short_at_once
 
-    @staticmethod
-    def _walk_short(batch: Walkable) -> bool:
+    def walk_now(self, batch: Walkable) -> bool:
+        if not self._short_at_once:
+            return super().walk_now(batch)
         if as_type(batch, ClientBatch).header.record_count >= LONG:
             return False
         while not (batch.is_done or batch.is_large):
             batch.advance(PIECE_WORK)
         return True
 
-    async def _gated(self, batch: Walkable) -> None:
+    async def walk(self, batch: Walkable) -> None:
         self.waiting += 1
         await self.is_open.wait()
-        await self._walk(batch)
+        await super().walk(batch)
 
 
 def produce_request(batch: bytes, partitions: int) -> records.ProduceRequest:

@@ -3,15 +3,19 @@
 import asyncio
 import gc
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any, cast
 
 from pykraft.broker.apis.records import delete_records, list_offsets
+from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.replicas.partition.purgatory import Deadlines
+from pykraft.broker.replicas.replica_manager import ReplicaManager
+from pykraft.broker.replicas.wakeups import Wakeups
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.messages import records
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.slices import Slices
 from pykraft.runtime.turns import UnlimitedTurn
+from tests.clocks import ManualClock
+from tests.stand_ins import stand_in
 
 COUNT = 500
 
@@ -35,16 +39,17 @@ def count_partitions() -> int:
     return sum(type(one) in kinds for one in gc.get_objects())
 
 
-def services(slices: Slices) -> Any:
+def services(slices: Slices) -> BrokerServices:
     """Of a broker that leads nothing."""
 
-    def refuse(topic: str, index: int) -> None:
+    def refuse(replicas: ReplicaManager, topic: str, index: int) -> None:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
 
-    replicas = SimpleNamespace(refuse_if_fenced=lambda: None, refuse_past_lease=lambda: None, by_name=refuse)
-    wakeups = SimpleNamespace(deadlines=SimpleNamespace(remove=lambda waiting: None))
-    clock = SimpleNamespace(monotonic_ms=lambda: 0)
-    return cast(Any, SimpleNamespace(slices=slices, clock=clock, wakeups=wakeups, replicas=replicas))
+    replicas = stand_in(
+        ReplicaManager, refuse_if_fenced=lambda _: None, refuse_past_lease=lambda _: None, by_name=refuse
+    )
+    wakeups = stand_in(Wakeups, deadlines=Deadlines())
+    return stand_in(BrokerServices, slices=slices, clock=ManualClock(), wakeups=wakeups, replicas=replicas)
 
 
 def test_list_offsets_lets_its_last_topic_go() -> None:

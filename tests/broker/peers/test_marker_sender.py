@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -26,6 +26,7 @@ from pykraft.transaction_coordinator.ports import MarkersRefusedError
 from pykraft.transaction_coordinator.transaction import Transaction, TransactionState, TransactionVersion
 from tests.group_coordinator.tools import make_image
 from tests.narrowing import present
+from tests.stand_ins import stand_in
 from tests.unexpected import unexpected
 
 HERE, PEER = 1, 2
@@ -63,7 +64,8 @@ class Place:
         self.silent: set[int] = set()
         """Partitions that answers leave out."""
         self.markers: list[tuple[EndOfTransaction, Sequence[tuple[str, int]]]] = []
-        self.sender = MarkerSender(HERE, self, cast("Peers", self), self.write_here, self.tasks)
+        peers = stand_in(Peers, call=self.call)
+        self.sender = MarkerSender(HERE, self, peers, self.write_here, self.tasks)
 
     def lead(self, leaders: Sequence[int | None]) -> None:
         """Partition by partition, which broker leads; None: none does."""

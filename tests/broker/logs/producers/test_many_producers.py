@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pykraft.broker.logs.producers import rebuild as producer_rebuild
 from pykraft.broker.logs.producers import snapshots as producer_snapshots
-from pykraft.broker.logs.producers import state as producer_state
 from pykraft.broker.logs.producers.rebuild import (
     ENTRIES_PER_SLICE,
     ProducerRebuild,
@@ -162,13 +161,13 @@ def test_truncation_looks_only_at_producers_that_wrote_what_is_cut() -> None:
         assert entry is not None and len(entry.batches) == (2 if number <= 4 else 1)
 
 
-def test_very_many_producers_that_wrote_what_is_cut_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_state, "MOST_CUT", 10)
-    for count in (10, 11):
-        state = state_of(20)
+def test_very_many_producers_that_wrote_what_is_cut_are_read_again() -> None:
+    known = 2 * MOST_CUT
+    for count in (MOST_CUT, MOST_CUT + 1):
+        state = state_of(known)
         for number in range(1, count + 1):
-            state.replay(batch(number, 1, 19 + number))
-        assert state.truncate_to(20) is (count == 10)
+            state.replay(batch(number, 1, known - 1 + number))
+        assert state.truncate_to(known) is (count == MOST_CUT)
     assert MOST_CUT <= 5000
 
 
@@ -201,14 +200,14 @@ def test_producers_are_walked_over_as_they_were() -> None:
     assert list(items) == list(then.items()) != list(state.items())
 
 
-def test_very_many_idle_producers_are_forgotten_by_several_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_state, "MOST_EXPIRED", 400)
-    state = state_of(1000)
+def test_very_many_idle_producers_are_forgotten_by_several_checks() -> None:
+    rest = MOST_EXPIRED // 2
+    state = state_of(2 * MOST_EXPIRED + rest)
     left = []
     for now_ms in (0, 11, 12, 13):
         state.expire(now_ms, 10)
         left.append(len(state))
-    assert left == [1000, 600, 200, 0] and MOST_EXPIRED <= 20_000
+    assert left == [2 * MOST_EXPIRED + rest, MOST_EXPIRED + rest, rest, 0] and MOST_EXPIRED <= 20_000
 
 
 @pytest.mark.parametrize("count", [0, 1, PRODUCERS_PER_JOB - 1, PRODUCERS_PER_JOB, 2 * PRODUCERS_PER_JOB + 1])
@@ -303,16 +302,17 @@ def test_snapshot_of_very_many_producers_is_taken_in_by_parts(monkeypatch: pytes
     assert seen(owner.state.capture()) == seen(whole.capture()) and len(owner.state) == 35
 
 
-def test_transactions_of_every_part_of_a_snapshot_stay_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(producer_rebuild, "ENTRIES_PER_SLICE", 10)
+def test_transactions_of_every_part_of_a_snapshot_stay_open() -> None:
+    rest = ENTRIES_PER_SLICE // 2
+    count = 2 * ENTRIES_PER_SLICE + rest
     state = ProducerState()
-    for number in range(25):
+    for number in range(count):
         state.replay(batch(number, 0, number, transactional=number % 2 == 1))
-    rebuild = ProducerRebuild(snapshot_entries(state.capture()), 25, complete=True)
-    assert list(rebuild.take_in()) == [10, 10, 5]
+    rebuild = ProducerRebuild(snapshot_entries(state.capture()), count, complete=True)
+    assert list(rebuild.take_in()) == [ENTRIES_PER_SLICE, ENTRIES_PER_SLICE, rest]
     rebuilt, unstable = rebuild.finish(), []
     assert seen(rebuilt.capture()) == seen(state.capture())
-    for number in range(1, 25, 2):
+    for number in range(1, count, 2):
         unstable.append(rebuilt.transactions.first_open_offset)
-        rebuilt.replay(batch(number, -1, 25 + number, control=True), Marker(COMMIT, 0))
-    assert unstable == list(range(1, 25, 2))
+        rebuilt.replay(batch(number, -1, count + number, control=True), Marker(COMMIT, 0))
+    assert unstable == list(range(1, count, 2))
