@@ -1,7 +1,7 @@
 """Interpreted classes cannot be derived from compiled ones, unless those are listed as subclassed.
 
-The compiler cannot know: an interpreted module is only imported where it is used, and its class fails when the
-first object of it is made.
+The compiler cannot know: an interpreted module is only imported where it is used, and its class fails when
+the first object of it is made.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from compiling.struct_fields import base_name
 def check(
     texts: Mapping[str, str], compiled: Collection[str], subclassed: Mapping[str, Collection[str]]
 ) -> None:
-    """:class:`UncompilableError` for such classes. ``texts``: all sources by path; ``subclassed``: the names of
-    classes by path.
+    """:class:`UncompilableError` for such classes. ``texts``: all sources by path; ``subclassed``: the
+    names of classes by path.
     """
     trees = {path: ast.parse(text) for path, text in texts.items() if path.endswith(".py")}
     declared = {path: {one.name: one for one in _classes(tree)} for path, tree in trees.items()}
@@ -33,7 +33,8 @@ def check(
                     if source not in compiled or name in subclassed.get(source, ()):
                         continue
                     if name in declared[source] and not _is_protocol(declared[source][name]):
-                        yield f"{path}:{cls.lineno}: {cls.name} is interpreted, {name} of {source} is compiled"
+                        at = f"{path}:{cls.lineno}"
+                        yield f"{at}: {cls.name} is interpreted, {name} of {source} is compiled"
 
     found = "\n".join(problems())
     if found:
