@@ -28,6 +28,16 @@ FLAGS: Final = (
 """Small, but for the counting of references, which in calls of its own would take a third of the time."""
 
 
+SLICES: Final = """
+static inline PyObject *bytes_slice(PyObject *from, CPyTagged start, CPyTagged end) {
+    if (((start | end) & 1) || (Py_ssize_t)(start | end) < 0) return CPyObject_GetSlice(from, start, end);
+    return CPyBytes_GetSlice(from, start, start > end ? start : end);
+}
+#define CPyBytes_GetSlice bytes_slice
+"""
+"""Bytes that are cut at an end before their start are empty, which to mypyc's own function is an error."""
+
+
 def path(folder: Path = ROOT) -> Path:
     """Of the library for this Python."""
     return folder / f"{NAME}{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -66,7 +76,7 @@ def _units(files: Sequence[Path]) -> Iterator[Path]:
         size_bytes, members = units[smallest]
         units[smallest] = (size_bytes + file.stat().st_size, [*members, file])
     # All but Python itself is in one library: it is found without the linker's tables.
-    begin = "#include <Python.h>\n#include <CPy.h>\n#pragma GCC visibility push(hidden)\n"
+    begin = f"#include <Python.h>\n#include <CPy.h>\n{SLICES}#pragma GCC visibility push(hidden)\n"
     for number, (_, members) in enumerate(units):
         unit = BUILD / "c" / f"unit_{number:02}.c"
         unit.write_text(begin + "".join(f'#include "{file}"\n' for file in members), encoding="utf-8")
