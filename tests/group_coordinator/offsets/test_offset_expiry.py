@@ -1,5 +1,7 @@
 """When offsets expire: of topics that a live group has given up, and of classic groups that are empty."""
 
+from dataclasses import replace
+
 import pytest
 
 from pykraft.group_coordinator.housekeeping import sweep_expired_offsets
@@ -133,7 +135,7 @@ def test_classic_group_in_a_rebalance_keeps_all(state: ClassicState) -> None:
     lab = Lab()
     lab.write_classic(subscription("t"))
     group = present(lab.shard.state.classic_group("g"))
-    moving = type(group)(**{name: getattr(group, name) for name in group.__slots__} | {"state": state})
+    moving = replace(group, state=state)
     lab.apply(lambda _: CoordinatorResult(None, groups=(moving,)))
     lab.wait(10 * lab.retention_ms)
     assert lab.left() == {"t", "u"}
