@@ -68,8 +68,11 @@ class BusyWorld:
 
     def put(self, *groups: Group) -> None:
         """Groups come into being as they are."""
-        result = CoordinatorResult(None, groups=groups)  # type: ignore[arg-type]
-        self.service._runtime._apply(self.hosted, lambda state: result)
+        shard = self.hosted.shard
+        state = shard.state
+        for group in groups:
+            state = state.with_group(group)
+        shard._timeline.set(shard._pending_offset, state)
 
     def send(self, request: Message, version: int) -> asyncio.Task[Any]:
         return asyncio.ensure_future(tools.answer(self.service, tools.CALLER, request, version))
