@@ -7,7 +7,7 @@ error is final. Tasks of one event loop may share it: what each does is whole, a
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pykraft.kafka_client.connection import Connection, R
 from pykraft.kafka_client.errors import ClientTimeoutError, ConnectionFailedError
@@ -45,6 +45,10 @@ class ClientConfig:
     retry_backoff_ms: int = 50
     retry_backoff_max_ms: int = 1_000
     unknown_topic_grace_ms: int = 1_500
+
+    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
+        """An object of a compiled class cannot be pickled without."""
+        return type(self), tuple([getattr(self, name) for name in self.__match_args__])
 
 
 class Cluster:

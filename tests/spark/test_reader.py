@@ -152,5 +152,6 @@ print(sorted(ours | (sys.modules.keys() & {"grpc", "google.protobuf", "confluent
 """
     notified = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert (
-        notified.stdout.strip() == "['kafka_client', 'kafka_protocol', 'lazy_dataclass', 'runtime', 'spark']"
+        notified.stdout.strip()
+        == "['compiled', 'kafka_client', 'kafka_protocol', 'lazy_dataclass', 'runtime', 'spark']"
     )
