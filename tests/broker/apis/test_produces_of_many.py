@@ -18,7 +18,7 @@ from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.hot import produce as produce_fast
 from pykraft.kafka_protocol.messages import records as record_messages
 from pykraft.runtime.slices import Slices
-from pykraft.runtime.turns import TurnBudget
+from pykraft.runtime.turns import TurnBudget, UnlimitedTurn
 from tests.broker.apis.test_transactional_requests import Coordinator, in_transaction, use
 from tests.broker.data_cluster import DataClient, DataCluster, make_batch
 from tests.broker.replicas.placement.test_openings import SlowLogs, held, name_leader
@@ -39,16 +39,28 @@ def _long_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(produce_fast, "SLICE_BYTES", 100)
 
 
-class Turns(TurnBudget):
+class Turns(UnlimitedTurn):
     """In each turn there is time for one slice; counts them."""
 
     def __init__(self) -> None:
-        super().__init__(asyncio.get_running_loop().call_soon, lambda: 0, turn_us=0)
+        self._budget = TurnBudget(asyncio.get_running_loop().call_soon, lambda: 0, turn_us=0)
         self.slices = 0
+
+    def has_room(self) -> bool:
+        return self._budget.has_room()
+
+    def has_time(self) -> bool:
+        return self._budget.has_time()
+
+    def has_share(self) -> bool:
+        return self._budget.has_share()
+
+    def spend(self, count_bytes: int = 0, steps: int = 0) -> bool:
+        return self._budget.spend(count_bytes, steps)
 
     def defer(self, resume: Callable[[], None], lane: object = "") -> None:
         self.slices += 1
-        super().defer(resume, lane)
+        self._budget.defer(resume, lane)
 
 
 def count_slices(cluster: DataCluster) -> Turns:

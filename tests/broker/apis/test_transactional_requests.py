@@ -27,8 +27,10 @@ from pykraft.kafka_protocol.messages.transactions import (
     WriteTxnMarkersRequest,
 )
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.runtime.tasks import TaskSupervisor
 from tests.broker.answers import as_read
 from tests.broker.data_cluster import DataClient, DataCluster, make_batch, running_cluster, values_in
+from tests.unexpected import unexpected
 from tests.waits import until
 
 PRODUCER, OTHER = 7, 8
@@ -212,19 +214,18 @@ async def test_refusal_of_the_coordinator_is_told_as_the_producer_knows_it(
 
 
 async def test_adding_a_partition_is_tried_soon_then_seldom_and_ends_with_its_time(
-    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
+    cluster: DataCluster,
 ) -> None:
-    pauses_ms = []
+    pauses_ms: list[int] = []
     await cluster.create(1)
     use(cluster, Coordinator(*[ErrorCode.CONCURRENT_TRANSACTIONS] * 100))
-    tasks = cluster.brokers[1].services.tasks
-    sleep = tasks.sleep
 
-    async def noted(duration_ms: int) -> None:
-        pauses_ms.append(duration_ms)
-        await sleep(duration_ms)
+    class Noted(TaskSupervisor):
+        async def sleep(self, duration_ms: int) -> None:
+            pauses_ms.append(duration_ms)
+            await super().sleep(duration_ms)
 
-    monkeypatch.setattr(tasks, "sleep", noted)
+    object.__setattr__(cluster.brokers[1].services, "tasks", Noted(unexpected))
     client = await cluster.client(1)
     assert await sent(client, in_transaction(0), version=12) == [ErrorCode.CONCURRENT_TRANSACTIONS]
     asked_ms = [pause_ms for pause_ms in pauses_ms if pause_ms <= 20]

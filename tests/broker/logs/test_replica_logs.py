@@ -47,13 +47,13 @@ async def test_files_of_a_deleted_log_are_closed_without_a_garbage_collection() 
     """The system gives the room of a removed file back when it is closed."""
     logs = await started(MemoryDisk())
     opened = await create(logs, 5)
-    log = weakref.ref(opened.log)
+    segment = weakref.ref(opened.log._segments[-1])
     del opened
     gc.disable()
     try:
         await logs.delete([KEY])
         async with asyncio.timeout(20):
-            while log() is not None:  # the worker thread may not have dropped its job yet
+            while segment() is not None:  # the worker thread may not have dropped its job yet
                 await asyncio.sleep(0.001)
     finally:
         gc.enable()

@@ -14,6 +14,7 @@ from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.log_store.interface import CorruptLogError
 from pykraft.log_store.log.log import renamed_directory
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
+from pykraft.runtime.tasks import TaskSupervisor
 from tests.broker.answers import as_read
 from tests.broker.damage import (
     CLOSED,
@@ -34,6 +35,7 @@ from tests.broker.damage import (
 )
 from tests.broker.data_cluster import DataCluster, make_batch, running_cluster
 from tests.narrowing import present
+from tests.unexpected import unexpected
 from tests.waits import until
 
 pytestmark = pytest.mark.world(brokers=(1, 2))
@@ -290,17 +292,18 @@ async def test_retention_in_progress_does_not_touch_the_log_that_replaced_a_dama
         damaged = cluster.partition(1)
         broker = cluster.brokers[1]
 
-        async def copied_again(duration_ms: int) -> None:
+        class CopiedAgain(TaskSupervisor):
             """What may happen while the retention check waits for its next turn."""
-            if broker.table.find("t", 0) is damaged:
-                damaged.storage_failed(CorruptLogError(damaged.log.directory, 0, "planted"))
-                await until(
-                    lambda: (new := broker.table.find("t", 0)) is not None and new.log.log_end_offset == 2
-                )
 
-        broker.data.tasks.sleep = copied_again  # type: ignore[method-assign]
+            async def sleep(self, duration_ms: int) -> None:
+                if broker.table.find("t", 0) is damaged:
+                    damaged.storage_failed(CorruptLogError(damaged.log.directory, 0, "planted"))
+                    await until(
+                        lambda: (new := broker.table.find("t", 0)) is not None and new.log.log_end_offset == 2
+                    )
+
+        broker.data.maintenance._tasks = CopiedAgain(unexpected)
         await broker.data.maintenance.delete_old_segments()
-        del broker.data.tasks.sleep
         log = cluster.partition(1).log
         assert log is not damaged.log
         names = cluster.brokers[1].disk.list(log.directory)
