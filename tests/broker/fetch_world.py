@@ -25,6 +25,7 @@ from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.replicas.replication_quota import ReplicationQuotas
 from pykraft.broker.replicas.wakeups import Wakeups
+from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader, decode_response_header
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
@@ -263,6 +264,6 @@ class FetchWorld:
 
 
 @cache
-def connect(connection_id: int) -> Any:
+def connect(connection_id: int) -> Connection:
     """The connection with that number, always the same."""
-    return SimpleNamespace(connection_id=connection_id, listener_name="PLAINTEXT")
+    return stand_in(Connection, connection_id=connection_id, listener_name="PLAINTEXT")

@@ -7,6 +7,7 @@ import pytest
 
 from pykraft.broker.apis.coordination import txn_offset_commit
 from pykraft.broker.apis.services import BrokerServices
+from pykraft.broker.metadata.cache import MetadataCache
 from pykraft.broker.replicas.leading.coordinator_topic import CoordinatorTopic
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.replica_table import ReplicaTable
@@ -92,7 +93,7 @@ class World:
             verifier=self.verifier,
             clock=ManualClock(),
             config=SimpleNamespace(transaction_verification=self.is_enabled, node_id=1),
-            metadata=SimpleNamespace(image=EMPTY_IMAGE),
+            metadata=MetadataCache(1, "cluster", EMPTY_IMAGE),
         )
         asyncio.run(txn_offset_commit.handle(services, CALLER, REQUEST, version))
 

@@ -1,36 +1,33 @@
 """Answers of a leader that nobody can trust: each belongs to the oldest request, or ends the connection."""
 
+import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from pykraft.broker.replicas.following.leader_connection import Asked, LeaderConnection
 from pykraft.kafka_protocol.framing import SIZE_BYTES
+from pykraft.runtime.network.tcp import StreamConnection, StreamRuntime
 
 
-class Link:
-    """A connection whose other end is the test."""
+class Transport(asyncio.Transport):
+    """Its other end is the test."""
 
-    def __init__(self) -> None:
-        self.sent: list[bytes] = []
-        self.is_closed = False
-
-    def write(self, chunks: list[bytearray], *, urgent: bool) -> None:
-        self.sent += map(bytes, chunks)
-
-    def close(self) -> None:
-        self.is_closed = True
+    def abort(self) -> None: ...
 
 
 class Followed:
     """What is fetched over one connection; the first ``requests`` requests have been sent."""
 
     def __init__(self, requests: int) -> None:
-        self.link = Link()
+        loop: Any = SimpleNamespace(call_soon=None, time=lambda: 0.0)
+        self.link = StreamConnection(StreamRuntime(loop), lambda link: self.connection)
+        self.link._corked = True
         self.answered: list[tuple[Asked, bytes]] = []
         self.rounds = 0
-        link: Any = self.link
-        self.connection = LeaderConnection(link, 1, self._handle, self._fetch)
+        self.connection = LeaderConnection(self.link, 1, self._handle, self._fetch)
+        self.link.connection_made(Transport())
         self.asked = [Asked(number == 0, {}) for number in range(requests)]
         for asked in self.asked:
             self.connection.send(bytearray(b"fetch"), asked)
@@ -55,7 +52,7 @@ def test_next_round_begins_when_all_requests_are_answered() -> None:
     assert (followed.rounds, followed.connection.in_flight) == (1, 0)
     assert [asked for asked, _ in followed.answered] == followed.asked
     assert [frame[4:] for _, frame in followed.answered] == [b"answer 1", b"answer 2", b"answer 3"]
-    assert not followed.link.is_closed
+    assert not followed.link.closed
 
 
 @pytest.mark.parametrize(
@@ -67,5 +64,5 @@ def test_answer_that_nobody_waits_for_ends_the_connection_and_is_not_taken_for_a
 ) -> None:
     followed = Followed(requests)
     followed.receive(*received)
-    assert followed.link.is_closed
+    assert followed.link.closed
     assert len(followed.answered) == followed.connection.answers == taken
