@@ -102,6 +102,8 @@ BROKER_KEYS: Final = table(
     ConfigKey("log.scrub.bytes.per.second", LONG, "1048576", "How fast stored batches are read again to find damage; 0 for never.", at_least(0)),
     ConfigKey("max.incremental.fetch.session.cache.slots", INT, "1000", "The most fetch sessions (KIP-227) that a broker keeps for consumers and followers.", at_least(0)),
     ConfigKey("fetch.max.bytes", INT, "57671680", "The most bytes in one Fetch response.", at_least(1024)),
+    ConfigKey("socket.receive.buffer.bytes", INT, "102400", "Receive buffer of clients' sockets; -1: as the system decides.", at_least(-1)),
+    ConfigKey("socket.send.buffer.bytes", INT, "102400", "Send buffer of clients' sockets; -1: as the system decides.", at_least(-1)),
     ConfigKey("socket.request.max.bytes", INT, "104857600", "The largest request accepted.", at_least(1)),
     dynamic_key("max.connections", INT, "2147483647", "The most connections of a broker; others wait.", at_least(0)),
     dynamic_key("max.connections.per.ip", INT, "2147483647", "The most connections from one address.", at_least(0)),
@@ -112,7 +114,7 @@ BROKER_KEYS: Final = table(
     ConfigKey("pykraft.transaction.markers.from.clients", STRING, "abort", "What WriteTxnMarkers may do for clients that are not brokers: nothing, abort an open transaction, or anything.", one_of("none", "abort", "any")),
     ConfigKey("add.partitions.to.txn.retry.backoff.max.ms", INT, "100", "How long a leader tries to add a partition to a transaction while the previous one ends.", at_least(0)),
     ConfigKey("add.partitions.to.txn.retry.backoff.ms", INT, "20", "The longest pause before it tries again; the first ones are shorter.", at_least(1)),
-    ConfigKey("pykraft.sendfile", BOOLEAN, "false", "Send fetched records by sendfile: measure it on your network."),
+    ConfigKey("pykraft.sendfile", BOOLEAN, "true", "Send ranges of 64 KiB and more of fetched records by sendfile."),
 )  # fmt: skip
 
 COORDINATOR_KEYS: Final = table(

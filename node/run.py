@@ -121,7 +121,11 @@ def make_world(
         rpc_transport=lambda: OwnFirstTransport(own, config.controller_address, make_remote, fatal),
         rpc_server=lambda: LateGrpcServer(own, rpc_limits),
         streams=StreamRuntime(
-            asyncio.get_running_loop(), sendfile=bool(config.values["pykraft.sendfile"]), files=files
+            asyncio.get_running_loop(),
+            sendfile=bool(config.values["pykraft.sendfile"]),
+            send_buffer_bytes=config.integer("socket.send.buffer.bytes"),
+            receive_buffer_bytes=config.integer("socket.receive.buffer.bytes"),
+            files=files,
         ),
         fatal=fatal,
         exclude_from_gc=keep_out_of_collection,

@@ -8,6 +8,7 @@ handled elsewhere (:mod:`.tcp`).
 from __future__ import annotations
 
 import logging
+import socket
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -115,6 +116,12 @@ class StreamServer:
             self._drained = self._runtime.loop.create_future()
             await self._drained
 
+    def _size_buffers(self, sock: socket.socket | None) -> None:
+        if sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6):
+            for option, size_bytes in self._runtime.buffer_sizes:
+                if size_bytes >= 0:
+                    sock.setsockopt(socket.SOL_SOCKET, option, size_bytes)
+
     def _accept(self, connection: StreamConnection) -> StreamSession:
         address = connection.peer[0]
         self._connections[connection] = None
@@ -128,6 +135,7 @@ class StreamServer:
             self._refused += 1
             connection.close()
             return _UnservedSession()
+        self._size_buffers(connection.sock)
         if self._quota.enter(
             connection, address, partial(self._admit, connection), is_exempt=self._is_exempt
         ):

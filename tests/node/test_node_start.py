@@ -257,9 +257,10 @@ async def test_controller_listener_that_others_can_reach_causes_a_warning(
     assert len(notified) == warns
 
 
-@pytest.mark.parametrize(("switch", "expected"), [({}, False), ({"pykraft.sendfile": "true"}, True)])
+@pytest.mark.parametrize(("switch", "expected"), [({}, True), ({"pykraft.sendfile": "false"}, False)])
 async def test_sendfile_setting_reaches_the_sockets(
     fatal: list[BaseException], tmp_path: Path, switch: dict[str, str], expected: bool
 ) -> None:
     world = make_world(make_config(tmp_path, switch), fatal.append)
     assert world.streams.sendfile is expected
+    assert [size_bytes for _, size_bytes in world.streams.buffer_sizes] == [102_400, 102_400]
