@@ -29,7 +29,7 @@ export PYTHONHASHSEED ?= 0
 
 PYTEST = $(BIN)/python -m pytest --junitxml build/timings-$@.xml
 
-.PHONY: setup compiled interpreted pins java kcat check test test-long clients timings sizes coverage docs screenshots demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
+.PHONY: setup compiled interpreted wheel pins java kcat check test test-long clients timings sizes coverage docs screenshots demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -56,6 +56,15 @@ compiled: setup
 
 interpreted: setup
 	@cd packaging && ../$(BIN)/python -m compiling --remove
+
+# As users have it: built and installed in environments of its own, and tried there.
+wheel: setup
+	@rm -rf build/wheel build/lib* build/bdist* && mkdir -p build/wheel
+	@$(BIN)/pip wheel --quiet --no-deps --constraint constraints.txt --build-constraint constraints.txt --wheel-dir build/wheel . \
+	  2> build/wheel/log || { cat build/wheel/log; exit 1; }
+	@$(PYTHON) -m venv build/wheel/venv
+	@build/wheel/venv/bin/pip install --quiet --constraint constraints.txt build/wheel/*.whl
+	build/wheel/venv/bin/python tests/packaging/installed_wheel.py
 
 # The newest version of everything that setup and tests install, for every Python that is supported.
 pins: setup

@@ -44,6 +44,7 @@ ADAPTERS = {
     "runtime/tasks.py": EVENT_LOOP,
     "runtime/network/sinks.py": {"asyncio", "os", "socket"},
     "runtime/network/tcp.py": {"asyncio", "socket"},
+    "runtime/network/tcp_server.py": {"socket"},
     # The environment of a process, and processes that start others.
     "node/run.py": {"asyncio", "concurrent", "os", "random", "socket", "uvloop"},
     "node/os_errors.py": {"os"},
