@@ -26,6 +26,14 @@ TRACEBACK: Final = re.compile(
 )
 
 
+CLEARED: Final = re.compile(r"    CPyDef_(\w+)_clear(?:_subtype)?\(\(PyObject \*\)self\);\n")
+"""What a deallocation begins with."""
+WEAK_LIST: Final = re.compile(
+    r" *Py_(VISIT|CLEAR)\(\*\(\(PyObject \*\*\)\(\(char \*\)self"
+    r" \+ sizeof\(PyObject \*\) \+ sizeof\(\w+\)\)\)\);\n"
+)
+
+
 def make_c(compiled: Sequence[str]) -> tuple[list[Path], list[Path]]:
     """The C sources of the library, and the directories of their headers.
 
@@ -53,7 +61,8 @@ def make_c(compiled: Sequence[str]) -> tuple[list[Path], list[Path]]:
     for file in files:
         if file.name.startswith("__native_pykraft___"):
             text = file.read_text(encoding="utf-8")
-            file.write_text(with_short_tracebacks(text, numbers), encoding="utf-8")
+            text = with_weak_references(with_short_tracebacks(text, numbers))
+            file.write_text(text, encoding="utf-8")
     return files, [*headers, BUILD / "c"]
 
 
@@ -74,6 +83,22 @@ def _copy_sources(compiled: Sequence[str]) -> dict[str, list[int]]:
             text, numbers["pykraft/" + path] = plain_classes.rewrite(with_finals(text), path, classes)
         target.write_text(text, encoding="utf-8")
     return numbers
+
+
+def with_weak_references(text: str) -> str:
+    """The C source of a module whose objects, when they go, tell the weak references to them.
+
+    The compiler makes room for weak references in classes that are derived from one of Python, and takes the
+    list of them for something that the object owns; who asks such a reference later reads another's memory.
+    """
+
+    def cleared(found: re.Match[str]) -> str:
+        _, _, declared = text.partition(f"CPyType_{found.group(1)}_template_ = {{")
+        has_list = ".tp_weaklistoffset" in declared.partition("};")[0]
+        told = "    PyObject_ClearWeakRefs((PyObject *)self);\n" if has_list else ""
+        return told + found.group(0)
+
+    return WEAK_LIST.sub("", CLEARED.sub(cleared, text))
 
 
 def with_short_tracebacks(text: str, numbers: Mapping[str, Sequence[int]]) -> str:

@@ -9,8 +9,11 @@ import sys
 from pathlib import Path
 
 SERVES = """
+import gc
+import weakref
 from pathlib import Path
 import pykraft.compiled
+from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.testing import Cluster
 
 assert not Path(pykraft.compiled.__file__).is_relative_to({clone!r}), "this is the clone"
@@ -19,6 +22,12 @@ with Cluster(3, processes=True) as cluster:
     values = [b"%d" % number * 100 for number in range(500)]
     cluster.produce("orders", *values, partition=1)
     assert [record.value for record in cluster.read("orders", 500)] == values
+error = KafkaError(ErrorCode.NONE, "it goes")
+reference = weakref.ref(error)
+gc.collect()
+assert reference() is error
+del error
+assert reference() is None
 print(pykraft.compiled.form())
 """
 
