@@ -83,7 +83,7 @@ def _use() -> str | None:
         return f"{ASKED} is set"
     try:
         manifest = json.loads(MANIFEST.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):  # the latter in an archive, as Spark is given one
         return "not compiled"
     library = ROOT / manifest["library"]
     if manifest["python"] != sys.implementation.cache_tag or not library.exists():

@@ -88,6 +88,6 @@ def test_replica_damaged_while_stopped_is_copied_again(
     }
     for copies in found.values():
         assert len(copies) == 3
-        assert len({tuple(header for header, _ in copy) for copy in copies}) == 1
+        assert len({tuple(header.packed() for header, _ in copy) for copy in copies}) == 1
     assert "u-0 is damaged" not in printed_by(cluster, 2)
     assert len(list(cluster.log_dirs[2].glob("t-0.00000000-damaged/*.log"))) >= 3
