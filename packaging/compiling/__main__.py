@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 
 from compiling import library, sources
@@ -17,8 +18,11 @@ def main() -> None:
     if arguments.remove:
         return
     begin_s = time.monotonic()
-    compiled = sources.compiled()
-    library.compile_c(*make_c(compiled))
+    try:
+        compiled = sources.compiled()
+        library.compile_c(*make_c(compiled))
+    except sources.UncompilableError as error:
+        sys.exit(str(error))
     library.write_manifest(compiled, in_place=True)
     megabytes = library.path().stat().st_size / 1e6
     print(f"{len(compiled)} modules compiled in {time.monotonic() - begin_s:.0f} s, {megabytes:.1f} MB")
