@@ -1,6 +1,7 @@
-"""``pip install .`` and ``pip wheel .``: the compiled library is part of what they install.
+"""``pip install .`` and ``pip wheel .``: with ``PYKRAFT_COMPILED=1`` they install the compiled library, too.
 
-Without a C compiler, and with ``PYKRAFT_INTERPRETED=1``, they install the sources alone, to run interpreted.
+It is asked for until long fault runs of the compiled build are clean. Otherwise, and where there is no C
+compiler, they install the sources alone, to run interpreted.
 An editable installation is a clone that is worked on: ``make compiled`` compiles there.
 """
 
@@ -22,8 +23,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # it is loaded 
 
 def why_not() -> str | None:
     """Why nothing is compiled; None if it is."""
-    if os.environ.get("PYKRAFT_INTERPRETED", "") not in ("", "0"):
-        return "PYKRAFT_INTERPRETED is set"
+    if os.environ.get("PYKRAFT_COMPILED", "") in ("", "0"):
+        return "PYKRAFT_COMPILED=1 is not set"
     compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
     if shutil.which(shlex.split(compiler)[0]) is None:
         return f"there is no C compiler ({compiler})"

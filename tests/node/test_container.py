@@ -122,8 +122,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Otherwise pip would fetch what builds a wheel, which is installed here.
     pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
     build = (*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(source))
-    # What is compiled takes minutes, and is tried by make wheel.
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "PYKRAFT_INTERPRETED": "1"}
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
     subprocess.run(build, check=True, timeout=PATIENCE_S, env=environment)
     (wheel,) = wheels.glob("pykraft-*.whl")
     subprocess.run((*pip, "install", "--no-deps", "--target", str(target), str(wheel)), check=True)
