@@ -8,7 +8,6 @@ An editable installation is a clone that is worked on: ``make compiled`` compile
 from __future__ import annotations
 
 import os
-import shlex
 import shutil
 import sys
 import sysconfig
@@ -25,8 +24,8 @@ def why_not() -> str | None:
     """Why nothing is compiled; None if it is."""
     if os.environ.get("PYKRAFT_COMPILED", "") in ("", "0"):
         return "PYKRAFT_COMPILED=1 is not set"
-    compiler = os.environ.get("CC") or sysconfig.get_config_var("CC") or "cc"
-    if shutil.which(shlex.split(compiler)[0]) is None:
+    compiler: str = sysconfig.get_config_var("CC")
+    if shutil.which(compiler.split()[0]) is None:
         return f"there is no C compiler ({compiler})"
     return None
 

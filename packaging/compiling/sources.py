@@ -27,7 +27,7 @@ def product() -> dict[str, str]:
     found = [*ROOT.glob("*.py"), *ROOT.glob("*/**/*.py"), *ROOT.glob("*/**/*.pyi")]
     paths = sorted(path.relative_to(ROOT) for path in found)
     kept = [path for path in paths if path.parts[0] not in APART and not path.parts[0].startswith(".")]
-    return {str(path): (ROOT / path).read_text(encoding="utf-8") for path in kept if path.name != "setup.py"}
+    return {str(path): (ROOT / path).read_text(encoding="utf-8") for path in kept}
 
 
 def compiled() -> list[str]:
