@@ -126,7 +126,7 @@ def _check_logs(index: LogIndex, findings: Findings, *, nothing_lost: bool) -> d
     resends = unjudged = 0
     circumstances = find_circumstances(index.others)
     for _, key in sorted(index.keys.items()):
-        key.resent = client_resends(key)
+        key.resent = client_resends(key, index.skippers)
         resends += len(key.resent)
         check_writes(key, findings)
         check_reads(key, findings)

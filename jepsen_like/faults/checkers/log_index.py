@@ -145,11 +145,13 @@ class KeyIndex:
 
 @dataclass(slots=True)
 class LogIndex:
-    """``keys`` by name; ``others``: the events that concern no key's log; ``producers`` by name."""
+    """``keys`` by name; ``others``: the events that concern no key's log; ``producers`` by name;
+    ``skippers``: the producers that have sent a batch before an earlier one."""
 
     keys: dict[str, KeyIndex] = field(default_factory=dict)
     others: list[Event] = field(default_factory=list)
     producers: dict[str, ProducerKind] = field(default_factory=dict)
+    skippers: set[str] = field(default_factory=set)
 
     def key(self, name: str) -> KeyIndex:
         found = self.keys.get(name)
@@ -189,6 +191,8 @@ def build_index(events: Iterable[Event]) -> LogIndex:
                 index.others.append(event)
             case "producer":
                 index.producers[event.process] = _producer_kind(event.detail or {})
+            case "skipped-sequence":
+                index.skippers.add(event.process)
             case "final-start" if event.key is not None:
                 index.key(event.key).final_start = event.offset or 0
             case "delete-records" if event.key is not None and event.value is not None:

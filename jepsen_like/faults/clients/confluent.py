@@ -11,13 +11,14 @@ coordinator moves while it fetches committed offsets is closed, as an applicatio
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka import KafkaError, KafkaException
@@ -64,6 +65,7 @@ CLIENT_SETTINGS: Mapping[str, Any] = {
     "retry.backoff.ms": 50,
     "retry.backoff.max.ms": 500,
 }
+SKIPPED: Final = "due to skipped sequence numbers"
 PRODUCER_SETTINGS: Mapping[str, Any] = {
     "linger.ms": 5,
     "message.timeout.ms": 120_000,
@@ -121,6 +123,15 @@ class ConfluentClients(RealClients):
         }
 
 
+class _SkipLog(logging.Logger):
+    """librdkafka's log, which tells when it has sent a batch whose predecessor was not answered."""
+
+    has_skipped = False
+
+    def handle(self, record: logging.LogRecord) -> None:
+        self.has_skipped = self.has_skipped or SKIPPED in record.getMessage()
+
+
 class ConfluentProducer:
     """A thread serves librdkafka's callbacks; the loop receives their results, many at a time."""
 
@@ -132,6 +143,7 @@ class ConfluentProducer:
         self._answers: deque[tuple[asyncio.Future[int | None], KafkaError | None, int | None]] = deque()
         self._unanswered: set[asyncio.Future[int | None]] = set()
         self._fatal: str | None = None
+        self._skips = _SkipLog(config.name)
         self._closing = threading.Event()
         self._producer = ck.Producer(
             {
@@ -141,7 +153,9 @@ class ConfluentProducer:
                 "acks": config.acks,
                 "enable.idempotence": config.idempotent,
                 "max.in.flight.requests.per.connection": config.max_in_flight,
-            }
+                "debug": "eos",
+            },
+            logger=self._skips,
         )
         self._thread = threading.Thread(target=self._serve, name=config.name, daemon=True)
         self._thread.start()
@@ -149,6 +163,10 @@ class ConfluentProducer:
     @property
     def fatal(self) -> str | None:
         return self._fatal
+
+    @property
+    def has_skipped(self) -> bool:
+        return self._skips.has_skipped
 
     def send(
         self, partition: TopicPartition, value: str | None, timestamp_ms: int, key: str | None = None

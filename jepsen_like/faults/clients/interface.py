@@ -126,6 +126,12 @@ class Producer(Protocol):
         """The error after which an idempotent producer cannot continue: its sequence was refused."""
         ...
 
+    @property
+    def has_skipped(self) -> bool:
+        """Whether the client is known to have sent a batch before an earlier one, and to have taken a new
+        producer epoch for it."""
+        ...
+
     def send(
         self, partition: TopicPartition, value: str | None, timestamp_ms: int, key: str | None = None
     ) -> asyncio.Future[int | None] | None:

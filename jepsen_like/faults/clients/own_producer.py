@@ -39,6 +39,10 @@ class OwnProducer:
     def fatal(self) -> str | None:
         return self._fatal
 
+    @property
+    def has_skipped(self) -> bool:
+        return False
+
     def send(
         self, partition: TopicPartition, value: str | None, timestamp_ms: int, key: str | None = None
     ) -> asyncio.Future[int | None] | None:

@@ -162,6 +162,8 @@ class AppendWorkload(Played[AppendConfig]):
             elif stopping.is_set():
                 await producer.flush(self._answers_s)
             await producer.close()
+            if producer.has_skipped:
+                self._history.record("info", config.name, "skipped-sequence")
             life += 1
 
     def _open_producer(self, config: ProducerConfig) -> Producer:

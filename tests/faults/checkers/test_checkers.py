@@ -190,6 +190,14 @@ def test_value_that_a_pipelining_client_wrote_again_is_counted_separately() -> N
     assert report.client_resends == 1
 
 
+def test_value_that_a_client_wrote_again_after_it_had_skipped_a_sequence_is_counted_separately() -> None:
+    skipped = Event("info", "p", 6, "skipped-sequence")
+    report = examine([*_written_again(max_in_flight=1, second_epoch=1), skipped])
+    assert (report.findings, report.client_resends) == ((), 1)
+    report = examine([*_written_again(max_in_flight=1, second_epoch=0), skipped])
+    assert Anomaly.DUPLICATE in {finding.kind for finding in report.findings}
+
+
 @pytest.mark.parametrize(("max_in_flight", "second_epoch"), [(1, 1), (5, 0)])
 def test_duplicate_without_that_excuse_is_found(max_in_flight: int, second_epoch: int) -> None:
     report = examine(_written_again(max_in_flight, second_epoch))

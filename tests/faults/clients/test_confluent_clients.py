@@ -1,6 +1,7 @@
 """What librdkafka's messages and errors become, with a consumer that returns what a test tells it."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -9,16 +10,18 @@ import confluent_kafka
 import pytest
 from confluent_kafka import KafkaError
 
-from pykraft.jepsen_like.faults.clients.confluent import ConfluentClients, ConfluentReader
+from pykraft.jepsen_like.faults.clients.confluent import ConfluentClients, ConfluentProducer, ConfluentReader
 from pykraft.jepsen_like.faults.clients.interface import (
     MemberConfig,
     OperationError,
     Polled,
     PositionLostError,
+    ProducerConfig,
     UnknownOutcomeError,
 )
 from pykraft.kafka_client.metadata import TopicPartition
 from pykraft.runtime.simulated.virtual_loop import VirtualLoop
+from pykraft.testing.processes.waits import until
 
 PLACE = TopicPartition("t", 0)
 OFFSETS_REFUSED = KafkaError(
@@ -68,6 +71,41 @@ class Consumer:
 
     def consume(self, most: int, timeout_s: float) -> list[Message]:
         return self.polls.pop(0) if self.polls else []
+
+
+class Producer:
+    """It logs ``told`` when it is asked to serve callbacks."""
+
+    def __init__(self, settings: Mapping[str, Any], logger: logging.Logger) -> None:
+        self._logger = logger
+        self.told = ["ProduceRequest failed due to skipped sequence numbers (PID{Id:1,Epoch:0})"]
+
+    def poll(self, timeout_s: float) -> int:
+        while self.told:
+            self._logger.log(logging.DEBUG, self.told.pop())
+        return 0
+
+    def purge(self, **_: bool) -> None: ...
+
+
+@pytest.mark.parametrize("has_skipped", [True, False])
+async def test_producer_tells_that_it_has_skipped_a_sequence(
+    monkeypatch: pytest.MonkeyPatch, has_skipped: bool
+) -> None:
+    made: list[Producer] = []
+
+    def make(settings: Mapping[str, Any], logger: logging.Logger) -> Producer:
+        made.append(Producer(settings, logger))
+        if not has_skipped:
+            made[0].told = ["All partitions drained, bumped epoch to PID{Id:1,Epoch:1}"]
+        return made[0]
+
+    monkeypatch.setattr(confluent_kafka, "Producer", make)
+    with ThreadPoolExecutor(1) as threads:
+        producer = ConfluentProducer({}, ProducerConfig("p"), threads)
+        await until(lambda: not made[0].told)
+        await producer.close()
+    assert producer.has_skipped is has_skipped
 
 
 def poll(monkeypatch: pytest.MonkeyPatch, *polls: list[Message]) -> list[Any]:
