@@ -189,13 +189,13 @@ bench-metadata: setup
 bench-failover: setup
 	$(BIN)/python benchmarks/failover.py --trials $(TRIALS)
 
-bench-kafka: setup
+bench-kafka: compiled
 	$(BIN)/python benchmarks/vs_kafka.py --rounds $(ROUNDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS))
 
-bench-groups: setup
+bench-groups: compiled
 	$(BIN)/python benchmarks/groups.py --rounds $(ROUNDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS))
 
-bench-transactions: setup
+bench-transactions: compiled
 	$(BIN)/python benchmarks/transactions.py --rounds $(ROUNDS) $(if $(KAFKA_LIBS),--kafka-libs $(KAFKA_LIBS))
 
 # Spark's own connector is to be had for this version of Spark, not yet for the one that make setup installs.

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bench_nodes import percentile
 from comparison.cluster import Cluster
-from comparison.frames import MIB, batch_of, connect, create_topic, produce_frame, produced, pump
+from comparison.frames import MIB, batch_of, connect, create_topic, produce_frame, produced
 from comparison.systems import Pykraft
 
 from pykraft.kafka_protocol.compression import Compression
@@ -38,6 +38,7 @@ SEGMENTS = 8
 RECORDS, VALUE_BYTES = 64, 1000
 BATCH_BYTES = RECORDS * (VALUE_BYTES + 20)
 PAUSE_S = 0.001
+IN_FLIGHT = 4
 NEVER, ALWAYS = "1.0", "0.0"
 
 
@@ -64,7 +65,12 @@ def fill(node: Node, topic: str, size_bytes: int, codec: Compression) -> None:
         inputs = [RecordInput(b"key-%d" % (first + n), value, (), now_ms) for n in range(RECORDS)]
         return produce_frame(topic, 0, encode_batch(inputs, compression=codec), 1)
 
-    pump(node.port, frame, count, 4)
+    with connect(node.port) as client:
+        for number in range(count + IN_FLIGHT):
+            if number < count:
+                client.socket.sendall(frame(number))
+            if number >= IN_FLIGHT:
+                client.answer()
 
 
 def produce_while(node: Node, topic: str, is_going_on: Callable[[], bool]) -> list[float]:

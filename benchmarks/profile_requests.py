@@ -5,7 +5,7 @@
 One node, and prebuilt batches over two plain sockets, as in the raw rows of ``vs_kafka.py``. The processor
 time of a request is measured without a profiler (the median of three loads); its shares are then those of the
 samples that ``profiled_node.py`` takes while the same load runs on. A sample counts for the innermost of the
-product's files in its stack.
+product's files in its stack. The node runs interpreted: compiled functions are not seen one by one.
 """
 
 import argparse
@@ -18,18 +18,13 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from comparison.cluster import Cluster
-from comparison.frames import (
-    create_topic,
-    in_parallel,
-    produce_frame,
-    pump,
-    replay_fetch,
-)
+from comparison.frames import create_topic, produce_frame
+from comparison.load import load, load_fetches
+from comparison.requests import check_produced
 from comparison.systems import Pykraft
 from comparison.table import figure
 from comparison.values import batch_of, record_of
@@ -40,6 +35,7 @@ from pykraft.testing.processes.waits import wait_until
 ROOT: Final = Path(__file__).resolve().parent.parent
 PROFILED_NODE: Final = Path(__file__).resolve().parent / "profiled_node.py"
 LOADS: Final = 3
+_PARTITIONS: Final = (0, 1)
 
 REST: Final = "event loop and receive"
 STAGES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
@@ -84,6 +80,9 @@ class Profiled(Pykraft):
 
     def start_command(self, properties: Path) -> list[str]:
         return [sys.executable, str(PROFILED_NODE), "server", "start", str(properties)]
+
+    def environment(self, scratch: Path) -> dict[str, str]:
+        return {**super().environment(scratch), "PYKRAFT_INTERPRETED": "1"}
 
 
 class Load(NamedTuple):
@@ -133,25 +132,20 @@ class _Topic:
         self._each = each
         self._depth = depth
         self._name = f"profiled-{len(batch)}"
-        create_topic(cluster.nodes, self._name, 2, 1)
+        create_topic(cluster.nodes, self._name, len(_PARTITIONS), 1)
 
     def renew(self) -> None:
         self._cluster.delete_topic(self._name)
-        create_topic(self._cluster.nodes, self._name, 2, 1)
+        create_topic(self._cluster.nodes, self._name, len(_PARTITIONS), 1)
 
     def produce(self) -> None:
-        frames = [produce_frame(self._name, index, self._batch, 1) for index in (0, 1)]
-        in_parallel([partial(_pump, self._port, frame, self._each, self._depth) for frame in frames])
+        frames = [produce_frame(self._name, index, self._batch, 1) for index in _PARTITIONS]
+        with load(self._port, frames, check_produced, depth=self._depth) as producers:
+            producers.run(len(_PARTITIONS) * self._each)
 
     def fetch(self) -> None:
-        size, records, each = len(self._batch), self._records, self._each
-        in_parallel(
-            [partial(replay_fetch, self._port, self._name, index, size, records, each) for index in (0, 1)]
-        )
-
-
-def _pump(port: int, frame: bytes, count: int, depth: int) -> int:
-    return pump(port, lambda _: frame, count, depth)
+        with load_fetches(self._port, self._name, _PARTITIONS, len(self._batch), self._records) as fetchers:
+            fetchers.run(len(_PARTITIONS) * self._each)
 
 
 def profile(cluster: Cluster, load: Load, seconds: float, found: Path) -> dict[str, float]:

@@ -2,8 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from pykraft.kafka_protocol.messages import cluster
@@ -19,7 +18,6 @@ GB: Final = 1_000_000_000
 MIB: Final = 1 << 20
 RECORD_BYTES: Final = 1024
 ANSWER_TIMEOUT_S: Final = 60
-_MARK: Final = 0x0123456789ABCDEF
 
 
 class Node(Protocol):
@@ -100,34 +98,3 @@ def fetch_frame(topic: str, index: int, offset: int, max_bytes: int, max_wait_ms
         max_wait_ms=max_wait_ms, min_bytes=1, max_bytes=max_bytes, session_epoch=-1, topics=topics
     )
     return frame_of(request, 11)
-
-
-def pump(port: int, frames: Callable[[int], bytes | bytearray], count: int, depth: int) -> int:
-    """Send ``count`` frames, ``depth`` of them unanswered; returns the bytes of the answers."""
-    client = connect(port)
-    sent = received = total = 0
-    while received < count:
-        while sent < count and sent - received < depth:
-            client.socket.sendall(frames(sent))
-            sent += 1
-        total += len(client.answer()) + 4
-        received += 1
-    client.socket.close()
-    return total
-
-
-def in_parallel(jobs: Sequence[Callable[[], int]]) -> list[int]:
-    with ThreadPoolExecutor(len(jobs)) as pool:
-        return [future.result() for future in [pool.submit(job) for job in jobs]]
-
-
-def replay_fetch(port: int, topic: str, index: int, size_bytes: int, records: int, count: int) -> int:
-    """Fetch batch after batch; offset 0 holds the record that probed whether the topic was ready."""
-    frame = bytearray(fetch_frame(topic, index, _MARK, size_bytes))
-    offset_at = frame.index(_MARK.to_bytes(8, "big"))
-
-    def at(number: int) -> bytearray:
-        frame[offset_at : offset_at + 8] = (1 + number * records).to_bytes(8, "big")
-        return frame
-
-    return pump(port, at, count, 2)

@@ -10,6 +10,7 @@ from typing import Any
 from comparison.systems import JVM_OPTIONS, java_version
 from comparison.values import describe_values
 
+from pykraft.compiled import form
 from pykraft.testing.processes.kafka_jars import KAFKA_VERSION
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
@@ -28,7 +29,7 @@ def describe_run(command: str) -> dict[str, Any]:
             f"{os.cpu_count()} cores ({_processor()}), {memory_gb:.0f} GB, {platform.system()}"
             f" {platform.release()}, Python {platform.python_version()}, {java_version()}"
         ),
-        "client": f"Clients: plain sockets with prebuilt frames, and {_librdkafka()}",
+        "client": f"Clients: a program in C that sends prebuilt frames, and {_librdkafka()}",
         "values": describe_values(),
     }
 
@@ -36,7 +37,7 @@ def describe_run(command: str) -> dict[str, Any]:
 def _commit() -> str:
     command = ["git", "describe", "--always", "--dirty"]
     done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
-    return done.stdout.strip() or "of an unknown commit"
+    return f"{done.stdout.strip() or 'of an unknown commit'}, {form()}"
 
 
 def _processor() -> str:

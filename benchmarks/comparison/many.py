@@ -5,11 +5,9 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from comparison.frames import ANSWER_TIMEOUT_S
-
-Check = Callable[[bytes], None]
 
 _RECEIVE_BYTES = 64 << 10
 
@@ -71,26 +69,6 @@ def peers(port: int, count: int) -> Iterator[Peers]:
         yield opened
     finally:
         opened.close()
-
-
-def exchange(opened: Peers, frames: list[bytes], count: int, check: Check) -> None:
-    """Send ``count`` requests: every connection its own frame, again and again.
-
-    The first answer of each connection is checked.
-    """
-    for peer in opened.all:
-        peer.send(frames[peer.number])
-    sent = len(opened.all)
-    checked: set[int] = set()
-    for answered, (peer, answer) in enumerate(opened.answers(), start=1):
-        if peer.number not in checked:
-            checked.add(peer.number)
-            check(answer)
-        if sent < count:
-            peer.send(frames[peer.number])
-            sent += 1
-        elif answered == sent:
-            return
 
 
 def keep_asking(opened: Peers, frames: list[bytes], seconds: float) -> int:

@@ -13,7 +13,7 @@ _WATCHED: Final = ", under watch"
 ABOUT: Final[Mapping[str, str]] = {
     "commits": (
         "single-partition OffsetCommits of 100 clients on one coordinator, one request in flight each."
-        " Two driver processes share the cores with the broker. More is better."
+        " The driver shares the cores with the broker. More is better."
     ),
     "heartbeats": (
         "a steady ConsumerGroupHeartbeat in the coordinator alone, with its codec, without a network"

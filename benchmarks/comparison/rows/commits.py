@@ -10,7 +10,7 @@ from functools import partial
 
 from comparison.cluster import Cluster
 from comparison.frames import connect
-from comparison.many import exchange, peers
+from comparison.load import load
 from comparison.requests import check, has_coordinator
 from comparison.turn import Figures, Turn
 
@@ -56,10 +56,9 @@ def _measure(turn: Turn, cluster: Cluster, kind: _Kind, figures: Figures) -> Non
         wait_until_loaded(client, group)
     frames = [frame_of(commit_request(group, kind.partitions), _VERSION) for group in groups]
     count = max(kind.connections, turn.scaled(kind.requests))
-    with peers(cluster.port, kind.connections) as opened:
-        load = partial(exchange, opened, frames, count, check_committed)
-        turn.warm_up(cluster, load)
-        figures.per_request(cluster.cost(load), count)
+    with load(cluster.port, frames, check_committed) as clients:
+        turn.warm_up(cluster, lambda: clients.run(count))
+        figures.per_request(cluster.cost(lambda: clients.run(count)), count)
 
 
 def wait_until_loaded(client: WireClient, group: str) -> None:

@@ -10,7 +10,7 @@ from functools import partial
 
 from comparison.cluster import Cluster, rss_mib
 from comparison.frames import connect
-from comparison.rows.replicated import one_in_flight
+from comparison.rows.replicated import in_flight
 from comparison.turn import Figures, Turn
 
 from pykraft.testing.processes.topics import is_in_sync, request_topic
@@ -33,7 +33,7 @@ def run(turn: Turn) -> None:
             with turn.cluster(3) as cluster:
                 _create(cluster, max(1, count // 20) if turn.quick else count)
                 turn.row(idle, partial(_idle, turn, cluster))
-                turn.row(beside, partial(one_in_flight, turn, cluster))
+                turn.row(beside, partial(in_flight, turn, cluster, 1))
         except Exception as error:
             turn.fail(f"{idle}, to create them", error)
 

@@ -6,11 +6,10 @@ sets it.
 """
 
 import time
-from functools import partial
 
 from comparison.cluster import Cluster, rss_mib
-from comparison.frames import create_topic, in_parallel, produce_frame, pump, replay_fetch
-from comparison.many import exchange, peers
+from comparison.frames import create_topic, produce_frame
+from comparison.load import load, load_fetches
 from comparison.requests import check_produced
 from comparison.turn import Figures, Turn
 from comparison.values import batch_of, record_of
@@ -41,16 +40,12 @@ def _load(turn: Turn, cluster: Cluster) -> None:
     port = cluster.port
     create_topic(cluster.nodes, "memory", len(_PARTITIONS), 1)
     batch, records = batch_of(64 << 10)
-    count = turn.scaled(_BATCHES) // len(_PARTITIONS)
+    count = turn.scaled(_BATCHES)
     frames = [produce_frame("memory", index, batch, 1) for index in _PARTITIONS]
-    in_parallel([partial(_produce, port, frame, count) for frame in frames])
-    in_parallel(
-        [partial(replay_fetch, port, "memory", index, len(batch), records, count) for index in _PARTITIONS]
-    )
-    with peers(port, _CONNECTIONS) as opened:
-        frame = produce_frame("memory", 0, record_of(1024), 1)
-        exchange(opened, [frame] * _CONNECTIONS, turn.scaled(_REQUESTS), check_produced)
-
-
-def _produce(port: int, frame: bytes, count: int) -> int:
-    return pump(port, lambda _: frame, count, 5)
+    with load(port, frames, check_produced, depth=5) as producers:
+        producers.run(count)
+    with load_fetches(port, "memory", _PARTITIONS, len(batch), records) as fetchers:
+        fetchers.run(count)
+    small = [produce_frame("memory", 0, record_of(1024), 1)]
+    with load(port, small, check_produced, connections=_CONNECTIONS) as producers:
+        producers.run(turn.scaled(_REQUESTS))

@@ -8,13 +8,13 @@ from functools import partial
 
 from comparison.cluster import Cluster
 from comparison.frames import create_topic, produce_frame
-from comparison.many import exchange, peers
+from comparison.load import load
 from comparison.requests import check_produced, end_offset
 from comparison.turn import Figures, Turn
 from comparison.values import record_of
 
 _PARTITIONS = 20
-_REQUESTS = {1: 30_000, 200: 100_000}
+_REQUESTS = {1: 30_000, 10: 50_000, 100: 100_000, 200: 100_000}
 
 
 def run(turn: Turn) -> None:
@@ -31,14 +31,14 @@ def _measure(turn: Turn, cluster: Cluster, connections: int, figures: Figures) -
     count = max(connections, turn.scaled(_REQUESTS[connections]))
     loads = 0
 
-    def load() -> None:
+    def send() -> None:
         nonlocal loads
-        exchange(opened, frames, count, check_produced)
+        producers.run(count)
         loads += 1
 
-    with peers(cluster.port, connections) as opened:
-        turn.warm_up(cluster, load)
-        figures.per_request(cluster.cost(load), count)
+    with load(cluster.port, frames, check_produced) as producers:
+        turn.warm_up(cluster, send)
+        figures.per_request(cluster.cost(send), count)
     ends = sum(end_offset(cluster.port, topic, index) for index in range(_PARTITIONS))
     if ends != _PARTITIONS + loads * count:  # each partition begins with the record that probed it
         raise RuntimeError(f"{ends} records are in the log after {loads} loads of {count}")

@@ -12,22 +12,14 @@ import os
 import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 
 from comparison.cluster import Cluster, Cost
-from comparison.frames import (
-    GB,
-    MIB,
-    RECORD_BYTES,
-    connect,
-    create_topic,
-    in_parallel,
-    produce_frame,
-    pump,
-    replay_fetch,
-)
-from comparison.requests import end_offset
+from comparison.frames import GB, MIB, RECORD_BYTES, connect, create_topic, produce_frame
+from comparison.load import Load, load, load_fetches
+from comparison.requests import check_produced, end_offset
 from comparison.systems import Pykraft
 from comparison.turn import Figures, Turn
 from comparison.values import batch_of, record_of
@@ -74,103 +66,91 @@ def run(turn: Turn) -> None:
 
 
 def _produce(turn: Turn, cluster: Cluster, size: _Size, figures: Figures) -> None:
-    load = _Load(turn, cluster, size)
+    topic = _Topic(turn, cluster, size)
     try:
-        turn.warm_up(cluster, load.produce_anew)
-        _note(figures, load, Cost.of_all(load.produce_anew() for _ in range(_TIMES)), _TIMES)
+        turn.warm_up(cluster, topic.produce_anew)
+        _note(figures, topic, Cost.of_all(topic.produce_anew() for _ in range(_TIMES)), _TIMES)
     finally:
-        load.delete()
+        topic.delete()
 
 
 def _fetch(turn: Turn, cluster: Cluster, size: _Size, figures: Figures) -> None:
-    load = _Load(turn, cluster, size)
+    topic = _Topic(turn, cluster, size)
     try:
-        load.produce()
-        turn.warm_up(cluster, load.fetch)
-        _note(figures, load, Cost.of_all(cluster.cost(load.fetch) for _ in range(_TIMES)), _TIMES)
+        topic.produce()
+        with topic.fetchers() as fetchers:
+            fetch = partial(topic.fetch, fetchers)
+            turn.warm_up(cluster, fetch)
+            _note(figures, topic, Cost.of_all(cluster.cost(fetch) for _ in range(_TIMES)), _TIMES)
     finally:
-        load.delete()
+        topic.delete()
 
 
-def _note(figures: Figures, load: _Load, cost: Cost, times: int) -> None:
-    requests = times * load.requests
-    if load.size.is_small:
+def _note(figures: Figures, topic: _Topic, cost: Cost, times: int) -> None:
+    requests = times * topic.requests
+    if topic.size.is_small:
         figures.per_request(cost, requests)
     else:
-        figures.per_gb(cost, requests * len(load.batch))
+        figures.per_gb(cost, requests * len(topic.batch))
 
 
-class _Load:
-    """One topic at a time; each load moves ``requests`` batches."""
+class _Topic:
+    """One at a time; each load moves ``requests`` batches."""
 
     def __init__(self, turn: Turn, cluster: Cluster, size: _Size) -> None:
         self.size = size
         self._cluster = cluster
         self._node = cluster.nodes[0]
-        self._count = turn.scaled(size.requests) // len(_PARTITIONS)
-        self.requests = self._count * len(_PARTITIONS)
+        self._each = turn.scaled(size.requests) // len(_PARTITIONS)
+        self.requests = self._each * len(_PARTITIONS)
         self.batch, self._records = (record_of(size.bytes), 1) if size.is_small else batch_of(size.bytes)
         self._turn = turn
         self._create()
 
     def _create(self) -> None:
-        self._topic = f"raw-{self.size.bytes}-{self._turn.next_number()}"
-        self._produced = 0
-        create_topic([self._node], self._topic, len(_PARTITIONS), 1)
+        self._name = f"raw-{self.size.bytes}-{self._turn.next_number()}"
+        create_topic([self._node], self._name, len(_PARTITIONS), 1)
 
     def produce_anew(self) -> Cost:
         """Write to a new topic, whose log gets the memory of the last one's."""
         self.delete()
         self._create()
-        cost = self._cluster.cost(self.produce)
-        self._check()
+        with self._producers() as producers:
+            cost = self._cluster.cost(lambda: producers.run(self.requests))
+        for index in _PARTITIONS:
+            end = end_offset(self._node.port, self._name, index)
+            if end != 1 + self._each * self._records:
+                raise RuntimeError(f"partition {index} ends at {end}, not {1 + self._each * self._records}")
         return cost
 
     def produce(self) -> None:
-        frames = [produce_frame(self._topic, index, self.batch, 1) for index in _PARTITIONS]
-        in_parallel([partial(self._pump, frame) for frame in frames])
-        self._produced += self._count * self._records
+        with self._producers() as producers:
+            producers.run(self.requests)
 
-    def _pump(self, frame: bytes) -> int:
-        return pump(self._node.port, lambda _: frame, self._count, self.size.depth)
+    def _producers(self) -> AbstractContextManager[Load]:
+        frames = [produce_frame(self._name, index, self.batch, 1) for index in _PARTITIONS]
+        return load(self._node.port, frames, check_produced, depth=self.size.depth)
 
-    def fetch(self) -> None:
-        """From the first batch on; the record before it probed whether the topic was ready."""
-        received = in_parallel(
-            [
-                partial(
-                    replay_fetch,
-                    self._node.port,
-                    self._topic,
-                    index,
-                    len(self.batch),
-                    self._records,
-                    self._count,
-                )
-                for index in _PARTITIONS
-            ]
-        )
-        if sum(received) < self.requests * len(self.batch):
-            raise RuntimeError(f"fetched {sum(received)} bytes of {self.requests * len(self.batch)}")
+    def fetchers(self) -> AbstractContextManager[Load]:
+        return load_fetches(self._node.port, self._name, _PARTITIONS, len(self.batch), self._records)
 
-    def _check(self) -> None:
-        for index in _PARTITIONS:
-            end = end_offset(self._node.port, self._topic, index)
-            if end != 1 + self._produced:
-                raise RuntimeError(f"partition {index} ends at {end}, not {1 + self._produced}")
+    def fetch(self, fetchers: Load) -> None:
+        received_bytes = fetchers.run(self.requests).received_bytes
+        if received_bytes < self.requests * len(self.batch):
+            raise RuntimeError(f"fetched {received_bytes} bytes of {self.requests * len(self.batch)}")
 
     def delete(self) -> None:
-        self._cluster.delete_topic(self._topic)
+        self._cluster.delete_topic(self._name)
 
 
 def _metadata(turn: Turn, cluster: Cluster, figures: Figures) -> None:
     """Latency of a small request while two producers send as fast as they can."""
-    load = _Load(turn, cluster, _SIZES[-1])
+    topic = _Topic(turn, cluster, _SIZES[-1])
     request = frame_of(cluster_messages.MetadataRequest(topics=[]), 9)
     latencies: list[float] = []
     try:
         with connect(cluster.port) as client, ThreadPoolExecutor(1) as pool:
-            bulk = pool.submit(load.produce)
+            bulk = pool.submit(topic.produce)
             while not bulk.done() or len(latencies) < 2:
                 started = time.perf_counter()
                 client.socket.sendall(request)
@@ -179,7 +159,7 @@ def _metadata(turn: Turn, cluster: Cluster, figures: Figures) -> None:
                 time.sleep(0.002)
             bulk.result()
     finally:
-        load.delete()
+        topic.delete()
     figures.latencies(latencies)
 
 

@@ -1,9 +1,9 @@
 """acks=all on three nodes, one producer of small records.
 
 Three combined nodes, one partition with three replicas, one record of 100 B a request, over a plain socket:
-10,000 requests one in flight, and 200 a second for 30 s, whose latency counts from the moment at which they
-were due. Processor time of all three nodes a request, idle work included. Before it is measured the load runs
-once, and for 20 s on new processes.
+1, 10 and 100 requests in flight, and 200 a second for 30 s, whose latency counts from the moment at which
+they were due. Processor time of all three nodes a request, idle work included. Before it is measured the load
+runs once, and for 20 s on new processes.
 """
 
 import time
@@ -11,31 +11,42 @@ from functools import partial
 
 from comparison.cluster import Cluster
 from comparison.frames import connect, create_topic, produce_frame, produced
+from comparison.load import Loaded, load
 from comparison.requests import check_produced
 from comparison.turn import Figures, Turn
 from comparison.values import record_of
 
 from pykraft.testing.processes.waits import wait_until
 
-_COUNT = 10_000
+_REQUESTS = {1: 10_000, 10: 30_000, 100: 100_000}
+"""By how many are in flight."""
 _PER_SECOND = 200
 _SECONDS = 30
 
 
 def run(turn: Turn) -> None:
     with turn.cluster(3) as cluster:
-        turn.row("one in flight", partial(one_in_flight, turn, cluster))
+        for depth in _REQUESTS:
+            name = "one in flight" if depth == 1 else f"{depth} in flight"
+            turn.row(name, partial(in_flight, turn, cluster, depth))
         turn.row("200 a second", partial(_paced, turn, cluster))
 
 
-def one_in_flight(turn: Turn, cluster: Cluster, figures: Figures) -> None:
+def in_flight(turn: Turn, cluster: Cluster, depth: int, figures: Figures) -> None:
     """Also measured beside idle partitions."""
-    producer = _Producer(cluster, turn)
-    count = turn.scaled(_COUNT)
-    turn.warm_up(cluster, lambda: producer.as_answered(count))
-    cost = cluster.cost(lambda: producer.as_answered(count))
-    figures.per_request(cost, count)
-    figures.latencies(producer.latencies_s)
+    port, frame = _new_topic(turn, cluster)
+    count = turn.scaled(_REQUESTS[depth])
+    loaded: Loaded | None = None
+
+    def send() -> None:
+        nonlocal loaded
+        loaded = producer.run(count)
+
+    with load(port, [frame], check_produced, depth=depth) as producer:
+        turn.warm_up(cluster, send)
+        figures.per_request(cluster.cost(send), count)
+    assert loaded is not None
+    figures.latencies(loaded.latencies_s)
 
 
 def _paced(turn: Turn, cluster: Cluster, figures: Figures) -> None:
@@ -47,21 +58,23 @@ def _paced(turn: Turn, cluster: Cluster, figures: Figures) -> None:
     figures.latencies(producer.latencies_s)
 
 
+def _new_topic(turn: Turn, cluster: Cluster) -> tuple[int, bytes]:
+    """Where its leader listens, and a request that it answers."""
+    topic = f"replicated-{turn.next_number()}"
+    (leader,) = create_topic(cluster.nodes, topic, 1, 3)
+    port, frame = cluster.nodes[leader - 1].port, produce_frame(topic, 0, record_of(100), -1)
+    with connect(port) as client:
+        wait_until("replication", lambda: produced(client, frame))
+    return port, frame
+
+
 class _Producer:
     """One connection to the leader of a new topic. ``latencies_s`` are those of the last load."""
 
     def __init__(self, cluster: Cluster, turn: Turn) -> None:
-        topic = f"replicated-{turn.next_number()}"
-        (leader,) = create_topic(cluster.nodes, topic, 1, 3)
-        self._frame = produce_frame(topic, 0, record_of(100), -1)
-        self._client = connect(cluster.nodes[leader - 1].port)
-        wait_until("replication", lambda: produced(self._client, self._frame))
+        port, self._frame = _new_topic(turn, cluster)
+        self._client = connect(port)
         self.latencies_s: list[float] = []
-
-    def as_answered(self, count: int) -> None:
-        self.latencies_s.clear()
-        for _ in range(count):
-            self._request(time.perf_counter())
 
     def paced(self, count: int) -> None:
         self.latencies_s.clear()
