@@ -60,7 +60,7 @@ interpreted: setup
 # As users have it: built and installed in environments of its own, and tried there.
 wheel: setup
 	@rm -rf build/wheel build/lib* build/bdist* && mkdir -p build/wheel
-	@PYKRAFT_COMPILED=1 $(BIN)/pip wheel --quiet --no-deps --constraint constraints.txt --build-constraint constraints.txt --wheel-dir build/wheel . \
+	@PYKRAFT_INTERPRETED= $(BIN)/pip wheel --quiet --no-deps --constraint constraints.txt --build-constraint constraints.txt --wheel-dir build/wheel . \
 	  2> build/wheel/log || { cat build/wheel/log; exit 1; }
 	@$(PYTHON) -m venv build/wheel/venv
 	@build/wheel/venv/bin/pip install --quiet --constraint constraints.txt build/wheel/*.whl

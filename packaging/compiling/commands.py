@@ -1,8 +1,7 @@
-"""``pip install .`` and ``pip wheel .``: with ``PYKRAFT_COMPILED=1`` they install the compiled library, too.
+"""``pip install .`` and ``pip wheel .`` install the compiled library, too.
 
-It is asked for until long fault runs of the compiled build are clean. Otherwise, and where there is no C
-compiler, they install the sources alone, to run interpreted.
-An editable installation is a clone that is worked on: ``make compiled`` compiles there.
+With ``PYKRAFT_INTERPRETED=1``, and where there is no C compiler, they say so in a line and install the
+sources alone. An editable installation is a clone that is worked on: ``make compiled`` compiles there.
 """
 
 from __future__ import annotations
@@ -22,11 +21,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # it is loaded 
 
 def why_not() -> str | None:
     """Why nothing is compiled; None if it is."""
-    if os.environ.get("PYKRAFT_COMPILED", "") in ("", "0"):
-        return "PYKRAFT_COMPILED=1 is not set"
+    if os.environ.get("PYKRAFT_INTERPRETED", "") not in ("", "0"):
+        return "PYKRAFT_INTERPRETED is set"
     compiler: str = sysconfig.get_config_var("CC")
     if shutil.which(compiler.split()[0]) is None:
         return f"there is no C compiler ({compiler})"
+    header = Path(sysconfig.get_path("include"), "Python.h")
+    if not header.exists():
+        return f"{header} is missing (Debian: apt-get install python3-dev)"
     return None
 
 

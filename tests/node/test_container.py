@@ -122,7 +122,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Otherwise pip would fetch what builds a wheel, which is installed here.
     pip = (sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check")
     build = (*pip, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(wheels), str(source))
-    environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+    environment = {**os.environ, "PYTHONWARNINGS": "ignore", "PYKRAFT_INTERPRETED": "1"}
     subprocess.run(build, check=True, timeout=PATIENCE_S, env=environment)
     (wheel,) = wheels.glob("pykraft-*.whl")
     subprocess.run((*pip, "install", "--no-deps", "--target", str(target), str(wheel)), check=True)
