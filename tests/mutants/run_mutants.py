@@ -74,8 +74,10 @@ SCHEDULES_OF_WHOLE_NODES = "8"
 PACKAGES = (
     *("broker", "configuration", "coordinator", "group_coordinator", "jepsen_like", "kafka_client"),
     *("kafka_protocol", "log_store", "metadata_log", "node", "quorum", "regex", "runtime", "spark"),
-    *("testing", "transaction_coordinator"),
+    *("packaging", "testing", "transaction_coordinator"),
 )
+PYTEST_PATH = " ".join(str(ROOT / name) for name in ("benchmarks", "examples"))
+"""As ``pythonpath`` of the project, but for what is in the copy."""
 
 
 class BrokenMutantError(Exception):
@@ -96,6 +98,8 @@ class Copy:
             "PYTHONPYCACHEPREFIX": str(self.directory / "bytecode"),
         }
         self._package = self.directory / "pykraft"
+        path = f"{PYTEST_PATH} {self._package / 'packaging'}"
+        self.environment["PYTEST_ADDOPTS"] = f"-o pythonpath='{path}'"
         self._package.mkdir()
         for file in ROOT.glob("*.py"):
             shutil.copy2(file, self._package)

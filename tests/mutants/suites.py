@@ -255,6 +255,8 @@ SUITES = {
         without_a_bug="static",
     ),
     # What a node serves over HTTP: who may ask, how much at once, what is shown and counted.
+    # What is compiled, and what runs.
+    "build": by_tests("packaging", tried="test", without_a_bug="form"),
     "http": by_tests(
         "node/web/test_host_names.py",
         "node/web/test_listening.py",

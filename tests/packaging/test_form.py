@@ -73,6 +73,15 @@ def test_source_that_was_changed_is_named(
     assert "pykraft runs interpreted: log.py has changed" in capsys.readouterr().err
 
 
+def test_source_of_another_size_is_another_whatever_its_time(
+    manifest: dict[str, Any], tmp_path: Path
+) -> None:
+    _, _, time_ns = manifest["sources"]["log.py"]
+    (tmp_path / "log.py").write_bytes(SOURCE * 2)
+    os.utime(tmp_path / "log.py", ns=(time_ns, time_ns))
+    assert compiled._changed(manifest["sources"], tmp_path / "library.so") == "log.py"
+
+
 def test_source_that_was_only_touched_is_what_was_compiled(manifest: dict[str, Any], tmp_path: Path) -> None:
     os.utime(tmp_path / "log.py", ns=(1, 1))
     assert compiled._changed(manifest["sources"], tmp_path / "library.so") is None
