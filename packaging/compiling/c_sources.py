@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +25,15 @@ TRACEBACK: Final = re.compile(
     r'CPy_(AddTraceback|TypeErrorTraceback)\("pykraft/([^"]+)", "([^"]*)", (-?\d+), CPyStatic_(\w+)___globals'
 )
 
+
+GENERATOR: Final = re.compile(r"typedef struct \{[^}]*? mypyc_running;[^}]*\} (\w+);")
+RUNNING: Final = "    uint32_t mypyc_running;\n"
+RUN: Final = "    GeneratorRun mypyc_running;\n"
+VISITED: Final = re.compile(r"_traverse\((\w+) \*self, visitproc visit, void \*arg\)\n\{\n")
+DROPPED: Final = re.compile(
+    r"_clear(?:_subtype|_on_completion)?\(PyObject \*cpy_r_self\)\n\{\n    (\w+) \*self = .*;\n"
+    r"|_dealloc\((\w+) \*self\)\n\{\n(?:    .*\n)*?        \w+_free_instance = self;\n"
+)
 
 CLEARED: Final = re.compile(r"    CPyDef_(\w+)_clear(?:_subtype)?\(\(PyObject \*\)self\);\n")
 """What a deallocation begins with."""
@@ -58,11 +67,14 @@ def make_c(compiled: Sequence[str]) -> tuple[list[Path], list[Path]]:
         headers = [Path(one).resolve() for one in made.include_dirs]
     finally:
         os.chdir(before)
+    header = BUILD / "c" / f"__native_{GROUP}.h"
+    declared, generators = with_own_errors_declared(header.read_text(encoding="utf-8"))
+    header.write_text(declared, encoding="utf-8")
     for file in files:
         if file.name.startswith("__native_pykraft___"):
             text = file.read_text(encoding="utf-8")
             text = with_weak_references(with_short_tracebacks(text, numbers))
-            file.write_text(text, encoding="utf-8")
+            file.write_text(with_own_errors(text, generators), encoding="utf-8")
     return files, [*headers, BUILD / "c"]
 
 
@@ -83,6 +95,25 @@ def _copy_sources(compiled: Sequence[str]) -> dict[str, list[int]]:
             text, numbers["pykraft/" + path] = plain_classes.rewrite(with_finals(text), path, classes)
         target.write_text(text, encoding="utf-8")
     return numbers
+
+
+def with_own_errors_declared(header: str) -> tuple[str, frozenset[str]]:
+    """The header with room in generators for the error that each handles while it waits; their names."""
+    return header.replace(RUNNING, RUN), frozenset(GENERATOR.findall(header))
+
+
+def with_own_errors(text: str, generators: Collection[str]) -> str:
+    """The C source of a module whose generators own these errors (``library.GENERATORS``)."""
+    error = "self->mypyc_running.handled.exc_value"
+
+    def visited(found: re.Match[str]) -> str:
+        return found.group(0) + f"    Py_VISIT({error});\n" * (found.group(1) in generators)
+
+    def dropped(found: re.Match[str]) -> str:
+        name = found.group(1) or found.group(2)
+        return found.group(0) + f"    Py_CLEAR({error});\n" * (name in generators)
+
+    return DROPPED.sub(dropped, VISITED.sub(visited, text))
 
 
 def with_weak_references(text: str) -> str:

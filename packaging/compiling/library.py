@@ -37,6 +37,38 @@ static inline PyObject *bytes_slice(PyObject *from, CPyTagged start, CPyTagged e
 """
 """Bytes that are cut at an end before their start are empty, which to mypyc's own function is an error."""
 
+GENERATORS: Final = """
+typedef struct { uint32_t is_running; _PyErr_StackItem handled; } GeneratorRun;
+static inline int generator_enter(GeneratorRun *run) {
+    PyThreadState *thread = PyThreadState_Get();
+    if (run->is_running) return 0;
+    run->is_running = 1;
+    run->handled.previous_item = thread->exc_info;
+    thread->exc_info = &run->handled;
+    return 1;
+}
+static inline void generator_exit(GeneratorRun *run) {
+    _PyErr_StackItem *others = PyThreadState_Get()->exc_info = run->handled.previous_item;
+    PyObject *error = run->handled.exc_value;
+    run->handled.previous_item = NULL;
+    run->is_running = 0;
+    if (error == NULL) return;
+    while (others->previous_item != NULL && (others->exc_value == NULL || others->exc_value == Py_None))
+        others = others->previous_item;
+    if (error != others->exc_value && error != Py_None) return;
+    run->handled.exc_value = NULL;
+    Py_DECREF(error);
+}
+#define CPyGen_TryEnter generator_enter
+#define CPyGen_Exit generator_exit
+"""
+"""A coroutine has errors of its own that it handles, as in Python (``gi_exc_state``).
+
+In mypyc's own functions it leaves the error that it handles, while it waits, to all others of its thread:
+their errors get that one as context, a ``raise`` behind the wait raises what they handle, and some of them is
+kept for ever. What is handled by who has called it is not its own.
+"""
+
 
 def path(folder: Path = ROOT) -> Path:
     """Of the library for this Python."""
@@ -76,7 +108,9 @@ def _units(files: Sequence[Path]) -> Iterator[Path]:
         size_bytes, members = units[smallest]
         units[smallest] = (size_bytes + file.stat().st_size, [*members, file])
     # All but Python itself is in one library: it is found without the linker's tables.
-    begin = f"#include <Python.h>\n#include <CPy.h>\n{SLICES}#pragma GCC visibility push(hidden)\n"
+    begin = (
+        f"#include <Python.h>\n#include <CPy.h>\n{SLICES}{GENERATORS}#pragma GCC visibility push(hidden)\n"
+    )
     for number, (_, members) in enumerate(units):
         unit = BUILD / "c" / f"unit_{number:02}.c"
         unit.write_text(begin + "".join(f'#include "{file}"\n' for file in members), encoding="utf-8")

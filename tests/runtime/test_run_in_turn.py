@@ -1,6 +1,9 @@
 """Two pieces of work in turn: the second does not wait for ever, and neither outlives a failure."""
 
 import asyncio
+import gc
+import sys
+import weakref
 from collections.abc import Callable, Coroutine
 
 import pytest
@@ -78,3 +81,37 @@ def test_cancellation_ends_what_runs() -> None:
     assert happens(700, 50, cancelled_ms=30) == ["first begins at 0", "first is cancelled"]
     seen = happens(700, 500, cancelled_ms=600)
     assert seen == ["first begins at 0", "then begins at 500", "then is cancelled", "first is cancelled"]
+
+
+class FailedError(Exception):
+    """Has room for a weak reference."""
+
+
+def test_error_that_waits_for_the_end_of_the_first_is_nobody_elses_and_goes() -> None:
+    handled: list[BaseException | None] = []
+
+    async def ends_late() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            for _ in range(3):
+                await asyncio.sleep(0.1)
+            raise
+
+    async def fails() -> None:
+        raise FailedError
+
+    async def main() -> weakref.ref[BaseException]:
+        turns = asyncio.create_task(run_in_turn(ends_late(), fails, LIMIT_MS))
+        while not turns.done():
+            await asyncio.sleep(0.05)
+            handled.append(sys.exc_info()[1])
+        error = turns.exception()
+        assert isinstance(error, FailedError)
+        return weakref.ref(error)
+
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+        error = runner.run(main())
+    gc.collect()
+    assert error() is None
+    assert set(handled) == {None}
