@@ -27,6 +27,7 @@ from pykraft.group_coordinator.housekeeping import (
     sweep_expired_offsets,
 )
 from pykraft.group_coordinator.loading import Loader
+from pykraft.group_coordinator.observer import UNOBSERVED, GroupObserver
 from pykraft.group_coordinator.past_lease import Decide, Member, answer_heartbeat
 from pykraft.group_coordinator.shard import GroupOutcome, GroupShard
 from pykraft.group_coordinator.state.config import GroupConfig
@@ -95,12 +96,14 @@ class GroupRuntime(CoordinatorRuntime[ShardState, AnyResult, HostedGroups, Membe
         lease: Lease | None = None,
         on_growth: Callable[[], None] | None = None,
         turns: Turns | None = None,
+        observer: GroupObserver = UNOBSERVED,
     ) -> None:
         super().__init__(OFFSETS_TOPIC, writer, clock, on_fatal, lease, on_growth, turns)
         self.config = config
         self.topics = TopicsView()
         self._configs: Map[tuple[int, str], Map[str, str]] = Map()
         self._regexes = RegexWorker(self._tasks)
+        self._observer = observer
         # What the timers of all shards together may still do in this turn.
         self._sessions_left = self._expired_left = 0
 
@@ -122,6 +125,7 @@ class GroupRuntime(CoordinatorRuntime[ShardState, AnyResult, HostedGroups, Membe
 
     def _finish_loading(self, hosted: HostedGroups, end_offset: int, state: ShardState) -> None:
         hosted.shard.finish_loading(end_offset, state, self.config_of)
+        self._observer.shard_loaded(hosted.shard)
         hosted.next_cleanup_ms = self._clock.monotonic_ms() + self.config.offsets_retention_check_interval_ms
         self._start_sweep(hosted, sweep_after_load(state, self.topics, hosted.deleted_while_loading))
 
@@ -134,6 +138,7 @@ class GroupRuntime(CoordinatorRuntime[ShardState, AnyResult, HostedGroups, Membe
         if hosted.swept_offset is not None and hosted.swept_offset <= high_watermark:
             hosted.swept_offset = None
             self._wake.set()
+        self._observer.shard_committed(hosted.shard)
 
     def on_metadata(self, delta: MetadataDelta, image: MetadataImage) -> None:
         self._configs = image.configs

@@ -10,6 +10,7 @@ from pykraft.coordinator.lease import Lease
 from pykraft.coordinator.partitioning import OFFSETS_TOPIC, partition_for_key
 from pykraft.coordinator.writer import PartitionWriter
 from pykraft.group_coordinator.consumer.heartbeat import HeartbeatPace
+from pykraft.group_coordinator.observer import UNOBSERVED, GroupObserver
 from pykraft.group_coordinator.past_lease import Member
 from pykraft.group_coordinator.runtime import GroupRuntime
 from pykraft.group_coordinator.state.config import GroupConfig
@@ -56,13 +57,14 @@ class ServiceBase:
         on_growth: Callable[[], None] | None = None,
         turns: Turns | None = None,
         workers: Workers | None = None,
+        observer: GroupObserver = UNOBSERVED,
     ) -> None:
         """``workers`` compile long regular expressions, by default in the turn.
 
         ``on_growth`` is called repeatedly while the state of groups grows by many long-lived objects.
         """
         self.config = config
-        self._runtime = GroupRuntime(config, writer, clock, on_fatal, lease, on_growth, turns)
+        self._runtime = GroupRuntime(config, writer, clock, on_fatal, lease, on_growth, turns, observer)
         self._pace = HeartbeatPace(self._runtime.count_timers)
         turns = UnlimitedTurn() if turns is None else turns
         self._fetches = Slices(turns, "large fetches")

@@ -139,6 +139,7 @@ class BrokerNode:
             on_growth=world.exclude_from_gc,
             turns=budget,
             workers=workers,
+            observer=world.group_observer,
         )
         peers = self._peers = Peers(
             peer_client_id(config.node_id, world.incarnation.id),
@@ -182,6 +183,7 @@ class BrokerNode:
             log_dirs=log_dirs,
             on_log_dir_failure=self._driver.handle_failed_log_dir,
             on_growth=world.exclude_from_gc,
+            observer=world.partition_observer,
         )
 
         # The publishers of metadata, and the handlers of clients' requests.

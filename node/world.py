@@ -11,6 +11,9 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from pykraft.broker.apis.services import Loggers
+from pykraft.broker.replicas.partition.observer import UNOBSERVED, PartitionObserver
+from pykraft.group_coordinator.observer import UNOBSERVED as UNOBSERVED_GROUPS
+from pykraft.group_coordinator.observer import GroupObserver
 from pykraft.lazy_dataclass import dataclass
 from pykraft.node.incarnation import Incarnation
 from pykraft.runtime.clock import Clock
@@ -56,3 +59,6 @@ class World:
     """Monotonic microseconds to measure requests with; None: they are not measured."""
     around_requests: Callable[[RequestHandler], RequestHandler] = _as_they_come
     """What the broker's listeners pass requests of clients to, made of the broker's own handler."""
+    partition_observer: PartitionObserver = UNOBSERVED
+    group_observer: GroupObserver = UNOBSERVED_GROUPS
+    """What watches the broker's replicas, and the shards of its group coordinator."""

@@ -24,6 +24,7 @@ from pykraft.broker.replicas.leading.isr_proposals import IsrProposals
 from pykraft.broker.replicas.leading.log_starts import LogStarts
 from pykraft.broker.replicas.maintenance import LogMaintenance
 from pykraft.broker.replicas.openings import Openings
+from pykraft.broker.replicas.partition.observer import UNOBSERVED, PartitionObserver
 from pykraft.broker.replicas.partition_events import BrokerPartitionEvents
 from pykraft.broker.replicas.placement.directory_assignments import DirectoryAssignments
 from pykraft.broker.replicas.placement.log_moves import LogMoves
@@ -80,6 +81,7 @@ class DataPlane:
         log_dirs: LogDirs | None = None,
         on_log_dir_failure: Callable[[], None] = lambda: None,
         on_growth: Callable[[], None] = lambda: None,
+        observer: PartitionObserver = UNOBSERVED,
     ) -> None:
         node_id = config.node_id
         self.table = table
@@ -150,6 +152,7 @@ class DataPlane:
             assignments,
             moves,
             events,
+            observer,
             on_growth,
         )
         FlushSchedule(logs, table, fetchers, wakeups, clock, tasks)

@@ -5,6 +5,7 @@ from typing import TypedDict, Unpack
 from pykraft.broker.logs.producers.rebuild import ProducerRebuild
 from pykraft.broker.logs.producers.state import ProducerState
 from pykraft.broker.replicas.partition.leading import AppendInfo
+from pykraft.broker.replicas.partition.observer import PartitionObserver
 from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.ids import Uuid
@@ -59,6 +60,7 @@ class PartitionOptions(TypedDict, total=False):
 
     producers: ProducerState
     high_watermark: int
+    observer: PartitionObserver
 
 
 def make(

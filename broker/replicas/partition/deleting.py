@@ -35,6 +35,7 @@ class Deleting(Leading):
                 f"offset {offset} of {self} is not in [0, {self.high_watermark}]",
             )
         self._advance_log_start(offset)
+        self._observer.records_deleted(self)
         return offset
 
     def low_watermark(self, is_live: Callable[[int], bool]) -> int:

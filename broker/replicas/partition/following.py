@@ -69,6 +69,7 @@ class Following(Deleting):
             self.high_watermark = reached
             self.last_stable_offset = self._find_stable_offset()
             self._events.high_watermark_moved(self)
+            self._observer.high_watermark_moved(self)
 
     def truncate_to_divergence(self, diverging_epoch: int, end_offset: int) -> int:
         """Truncate the log where the leader's diverges (its end of ``diverging_epoch``); returns the new end.
@@ -104,6 +105,7 @@ class Following(Deleting):
         """Drop the records from ``offset`` on, and the state of their producers."""
         if self.log.truncate_to(max(offset, self.log.log_start_offset)):
             self._truncated()
+        self._observer.log_truncated(self)
 
     def restart_at(self, offset: int) -> None:
         """Drop all records: the leader no longer has the offset that would come next."""
@@ -112,6 +114,7 @@ class Following(Deleting):
         self.producers.adopt(ProducerState(complete=offset == 0))
         self.last_stable_offset = offset
         self._events.state_changed(self)
+        self._observer.log_restarted(self)
 
     def _truncated(self) -> None:
         if self.producers.is_behind or not self.producers.truncate_to(self.log.log_end_offset):

@@ -28,7 +28,11 @@ class Partition(Following):
 
     def read_committed(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice | None:
         """The committed records from ``offset`` on, for consumers."""
-        return self.log.read(offset, max_bytes, end_offset=self.high_watermark, at_least_one=at_least_one)
+        end_offset = self.high_watermark
+        piece = self.log.read(offset, max_bytes, end_offset=end_offset, at_least_one=at_least_one)
+        if piece is not None:
+            self._observer.records_read(self, offset)
+        return piece
 
     def read_stable(self, offset: int, max_bytes: int, *, at_least_one: bool) -> LogSlice | None:
         """The committed records below the last stable offset, for readers of committed transactions."""

@@ -75,6 +75,7 @@ class Roles(ReplicaState):
             for replica in self.replicas
             if replica != self._node_id
         }
+        self._observer.became_leader(self)
 
     def _become_follower(self) -> None:
         self.followers = {}

@@ -12,6 +12,7 @@ from pykraft.broker.replicas.partition.isr import (
     IsrState,
     high_watermark_candidate,
 )
+from pykraft.broker.replicas.partition.observer import UNOBSERVED, PartitionObserver
 from pykraft.broker.replicas.partition.purgatory import OffsetQueue
 from pykraft.broker.replicas.traffic import Traffic
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
@@ -85,6 +86,7 @@ class ReplicaState:
         "_has_enough",
         "_may_commit",
         "_node_id",
+        "_observer",
         "_others",
         "committed_waiters",
         "consumer_sessions",
@@ -127,6 +129,7 @@ class ReplicaState:
         producers: ProducerState | None = None,
         high_watermark: int = 0,
         traffic: Traffic | None = None,
+        observer: PartitionObserver = UNOBSERVED,
     ) -> None:
         self.topic = topic
         self.topic_id = topic_id
@@ -134,6 +137,7 @@ class ReplicaState:
         self._node_id = node_id
         self.log = log
         self._events = events
+        self._observer = observer
         self.traffic = traffic if traffic is not None else Traffic()
         self.producers = producers if producers is not None else _replay_producers(log)
         self.high_watermark = min(max(high_watermark, log.log_start_offset), log.log_end_offset)
@@ -247,6 +251,7 @@ class ReplicaState:
                 else:
                     waiter.offset_refused(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
         self._events.high_watermark_moved(self)
+        self._observer.high_watermark_moved(self)
 
     def _advance_log_start(self, offset: int) -> None:
         if offset > self.log.log_start_offset:

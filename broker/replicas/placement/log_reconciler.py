@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pykraft.broker.logs.log_loading import OpenLog
 from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.replicas.openings import Openings
+from pykraft.broker.replicas.partition.observer import PartitionObserver
 from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.partition.state import PartitionEvents
 from pykraft.broker.replicas.placement.directory_assignments import DirectoryAssignments
@@ -51,6 +52,7 @@ class LogReconciler:
         assignments: DirectoryAssignments,
         moves: LogMoves,
         events: PartitionEvents,
+        observer: PartitionObserver,
         on_growth: Callable[[], None],
     ) -> None:
         self._node_id = node_id
@@ -64,6 +66,7 @@ class LogReconciler:
         self._assignments = assignments
         self._moves = moves
         self._events = events
+        self._observer = observer
         self._on_growth = on_growth
         self._grown_logs = 0
         #: Held while directories are created or removed: a log must not be created where another one still
@@ -141,6 +144,7 @@ class LogReconciler:
                 producers=opened.producers,
                 high_watermark=opened.high_watermark,
                 traffic=self._table.traffic.of(topic_name),
+                observer=self._observer,
             )
         )
 

@@ -14,6 +14,7 @@ from pykraft.broker.membership.lifecycle import BrokerState
 from pykraft.jepsen_like.simulation.cluster.checks.derived_checks import DERIVED, find_difference
 from pykraft.jepsen_like.simulation.cluster.checks.disk_checks import Replica, check_disk
 from pykraft.jepsen_like.simulation.cluster.disk import CrashPointDisk
+from pykraft.jepsen_like.simulation.cluster.observers import ReplicaWatch, ShardWatch
 from pykraft.jepsen_like.simulation.cluster.parts import Parts
 from pykraft.jepsen_like.simulation.cluster.settings import data_dirs, quorum_address, server_config
 from pykraft.jepsen_like.simulation.schedule import describe
@@ -184,7 +185,7 @@ class SimNode:
         options = self.world.options
         session_ms = options.session_ms_of(self.world.seed, process.name)
         config = server_config(options, self.id, session_ms=session_ms)
-        self.node = Node(config, self._make_world(process))
+        self.node = self.parts.node = Node(config, self._make_world(process))
         if self.is_broker:
             self._meet_client(process)
         await self.node.start()
@@ -206,6 +207,8 @@ class SimNode:
             exclude_from_gc=_nothing,
             incarnation=self.incarnation,
             loggers=ProcessLoggers(),
+            partition_observer=ReplicaWatch(self, self.watch.checker),
+            group_observer=ShardWatch(self, self.watch.checker),
         )
 
     def _new_rng(self) -> random.Random:

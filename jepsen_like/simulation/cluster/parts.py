@@ -9,13 +9,14 @@ from pykraft.metadata_log.image import EMPTY_IMAGE, MetadataImage
 if TYPE_CHECKING:
     from pykraft.broker.logs.log_manager import LogManager
     from pykraft.broker.membership.lifecycle import BrokerLifecycle
-    from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
     from pykraft.broker.replicas.replica_manager import ReplicaManager
     from pykraft.group_coordinator.runtime import GroupRuntime
     from pykraft.kafka_protocol.ids import Uuid
     from pykraft.metadata_log.controller.driver import ControllerDriver
     from pykraft.metadata_log.delta import MetadataDelta
     from pykraft.metadata_log.loader import MetadataLoader
+    from pykraft.node.broker_node import BrokerNode
+    from pykraft.node.node import Node
     from pykraft.quorum.driver import QuorumNode
     from pykraft.transaction_coordinator.runtime import TransactionRuntime
 
@@ -57,28 +58,58 @@ class Parts:
     """Each part is None until the process has made it."""
 
     def __init__(self) -> None:
-        self.quorum: QuorumNode | None = None
-        self.loader: MetadataLoader | None = None
-        self.controller: ControllerDriver | None = None
-        self.lifecycle: BrokerLifecycle | None = None
-        self.driver: LifecycleDriver | None = None
-        self.replicas: ReplicaManager | None = None
-        self.logs: LogManager | None = None
-        self.groups: GroupRuntime | None = None
-        self.transactions: TransactionRuntime | None = None
+        self.node: Node | None = None
         self.mirror: DeltaMirror | None = None
+
+    @property
+    def quorum(self) -> QuorumNode | None:
+        return getattr(self.node, "quorum", None)
+
+    @property
+    def loader(self) -> MetadataLoader | None:
+        return getattr(self.node, "loader", None)
+
+    @property
+    def controller(self) -> ControllerDriver | None:
+        return getattr(self.node, "controller", None)
+
+    @property
+    def _broker(self) -> BrokerNode | None:
+        return getattr(self.node, "broker", None)
+
+    @property
+    def lifecycle(self) -> BrokerLifecycle | None:
+        return None if self._broker is None else self._broker.lifecycle
+
+    @property
+    def replicas(self) -> ReplicaManager | None:
+        return None if self._broker is None else self._broker.data.replicas
+
+    @property
+    def logs(self) -> LogManager | None:
+        return None if self._broker is None else self._broker.data.logs
+
+    @property
+    def groups(self) -> GroupRuntime | None:
+        return None if self._broker is None else self._broker.groups._runtime
+
+    @property
+    def transactions(self) -> TransactionRuntime | None:
+        return None if self._broker is None else self._broker.transactions._runtime
 
     @property
     def image(self) -> MetadataImage:
         """The committed metadata as the loader has it."""
-        return EMPTY_IMAGE if self.loader is None else self.loader.image
+        loader = self.loader
+        return EMPTY_IMAGE if loader is None else loader.image
 
     @property
     def images(self) -> list[MetadataImage]:
         """All images of the committed metadata."""
-        images = [] if self.loader is None else [self.loader.image]
-        if self.controller is not None:
-            images.append(self.controller.committed_image)
+        loader, controller = self.loader, self.controller
+        images = [] if loader is None else [loader.image]
+        if controller is not None:
+            images.append(controller.committed_image)
         return images
 
     @property

@@ -1,8 +1,8 @@
-"""How the simulation observes a shipped node: a probe around a method of one of its parts.
+"""How the simulation observes parts of a shipped node that are never compiled: a probe around a method.
 
-A probe belongs to the class. In a simulated process it reports to that process's machine which parts exist
-and what they do; elsewhere it does nothing. No probe changes what the product does. Their observations go to
-:mod:`.checks.commits` and :mod:`.checks.voters`.
+A probe belongs to the class. In a simulated process it reports to that process's machine what its parts do;
+elsewhere it does nothing. No probe changes what the product does. Their observations go to
+:mod:`.checks.commits` and :mod:`.checks.voters`. What is compiled has observers (:mod:`.observers`).
 """
 
 from __future__ import annotations
@@ -13,17 +13,10 @@ from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from pykraft.broker.logs.log_checkpoints import LogCheckpoints
-from pykraft.broker.logs.log_manager import LogManager
 from pykraft.broker.logs.log_work import LogWork
 from pykraft.broker.membership.alter_partition import ControllerReports
-from pykraft.broker.membership.lifecycle import BrokerLifecycle
-from pykraft.broker.membership.lifecycle_driver import LifecycleDriver
 from pykraft.broker.peers.marker_sender import MarkerSender
-from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.placement.replica_publisher import ReplicaPublisher
-from pykraft.broker.replicas.replica_manager import ReplicaManager
-from pykraft.group_coordinator.runtime import GroupRuntime
-from pykraft.group_coordinator.shard import GroupShard
 from pykraft.jepsen_like.simulation.cluster.parts import DeltaMirror
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.metadata_log.controller.driver import ControllerDriver
@@ -31,9 +24,9 @@ from pykraft.metadata_log.loader import MetadataLoader, MetadataPublisher
 from pykraft.quorum.core.effects import AppendLeaderChange, AppendVoters
 from pykraft.quorum.driver import CommittedBatch, LeaderAndEpoch, QuorumListener, QuorumNode, SnapshotId
 from pykraft.runtime.simulated.processes import current_process
-from pykraft.transaction_coordinator.runtime import TransactionRuntime
 
 if TYPE_CHECKING:
+    from pykraft.broker.replicas.partition.partition import Partition
     from pykraft.jepsen_like.simulation.cluster.node import SimNode
 
 
@@ -57,25 +50,6 @@ def _probe(owner: type, name: str) -> Callable[[Callable[..., Any]], None]:
         setattr(owner, name, watched)
 
     return put
-
-
-def _remember(owner: type, name: str) -> None:
-    """Give the machine the part of its newest process, under this name."""
-
-    @_probe(owner, "__init__")
-    def _made(machine: SimNode, method: Callable[..., None], part: Any, *args: Any, **named: Any) -> None:
-        setattr(machine.parts, name, part)
-        method(part, *args, **named)
-
-
-_remember(QuorumNode, "quorum")
-_remember(ControllerDriver, "controller")
-_remember(BrokerLifecycle, "lifecycle")
-_remember(LifecycleDriver, "driver")
-_remember(ReplicaManager, "replicas")
-_remember(LogManager, "logs")
-_remember(GroupRuntime, "groups")
-_remember(TransactionRuntime, "transactions")
 
 
 # --- the quorum and what it delivers ----------------------------------------------------------------------
@@ -159,7 +133,6 @@ def _load(
     *args: Any,
     **named: Any,
 ) -> None:
-    machine.parts.loader = part
     if machine.is_broker:
         machine.parts.mirror = DeltaMirror()
         publishers = [*publishers, machine.parts.mirror]
@@ -237,27 +210,7 @@ async def _alter_partitions(
     return answers
 
 
-# --- partitions -------------------------------------------------------------------------------------------
-
-
-@_probe(Partition, "_move_high_watermark")
-def _move(machine: SimNode, method: Callable[..., None], part: Partition, offset: int) -> None:
-    method(part, offset)
-    machine.watch.checker.data.moved(machine, part)
-
-
-@_probe(Partition, "follow")
-def _follow(machine: SimNode, method: Callable[..., None], part: Partition, *arguments: int) -> None:
-    before = part.high_watermark
-    method(part, *arguments)
-    if part.high_watermark != before:
-        machine.watch.checker.data.moved(machine, part)
-
-
-@_probe(Partition, "_become_leader")
-def _lead(machine: SimNode, method: Callable[..., None], part: Partition, now_ms: int) -> None:
-    method(part, now_ms)
-    machine.watch.checker.data.leads(machine, part)
+# --- logs -------------------------------------------------------------------------------------------------
 
 
 @_probe(LogCheckpoints, "delete_retired_segments")
@@ -280,66 +233,9 @@ def _work_failed(
     machine.world.failed(error)
 
 
-def _cut(machine: SimNode, method: Callable[..., None], part: Partition, offset: int) -> None:
-    method(part, offset)
-    machine.watch.checker.data.truncated(machine, part)
-
-
-_probe(Partition, "truncate_to")(_cut)
-
-
-@_probe(Partition, "restart_at")
-def _begin_anew(machine: SimNode, method: Callable[..., None], part: Partition, offset: int) -> None:
-    method(part, offset)
-    machine.watch.checker.data.began_anew(machine, part)
-
-
-# --- reads of clients, deletion of records ----------------------------------------------------------------
-
-
-@_probe(Partition, "delete_records")
-def _delete_records(machine: SimNode, method: Callable[..., int], part: Partition, offset: int) -> int:
-    end_offset = method(part, offset)
-    machine.watch.checker.data.deletions.moved(machine, part)
-    return end_offset
-
-
-@_probe(Partition, "read_committed")
-def _read(
-    machine: SimNode, method: Callable[..., Any], part: Partition, offset: int, *args: Any, **named: Any
-) -> Any:
-    found = method(part, offset, *args, **named)
-    if found is not None:
-        machine.watch.checker.data.deletions.served(machine, part, offset)
-        machine.watch.checker.follower_reads.read(machine, part)
-    return found
-
-
 @_probe(ReplicaPublisher, "take_up")
 def _take_up(
     machine: SimNode, method: Callable[..., None], part: ReplicaPublisher, partition: Partition
 ) -> None:
     machine.watch.checker.data.deletions.opened(machine, partition)
     method(part, partition)
-
-
-# --- groups -----------------------------------------------------------------------------------------------
-
-
-@_probe(GroupRuntime, "on_high_watermark")
-def _commit(
-    machine: SimNode, method: Callable[..., None], part: GroupRuntime, partition: int, offset: int
-) -> None:
-    method(part, partition, offset)
-    hosted = part._hosted.get(partition)
-    if hosted is not None and hosted.shard.loaded:
-        machine.watch.checker.groups.committed(hosted.shard)
-
-
-@_probe(GroupShard, "finish_loading")
-def _finish_loading(
-    machine: SimNode, method: Callable[..., None], part: GroupShard, end_offset: int, *arguments: Any
-) -> None:
-    method(part, end_offset, *arguments)
-    machine.watch.checker.groups.loaded(machine, part)
-    machine.watch.checker.groups.committed(part)
