@@ -1,7 +1,8 @@
 """``python -m pykraft.jepsen_like.simulation.determinism --seeds 1000``: do traces depend on seeds alone?
 
 Runs the same seeds in three processes under three hash seeds and compares the trace of every schedule: a
-difference shows an order that depends on a set, a clock or an id. Exit code 1 if any trace differs.
+difference shows an order that depends on a set, a clock or an id. One process runs interpreted, also in a
+clone that is compiled: both forms behave alike. Exit code 1 if any trace differs.
 """
 
 import argparse
@@ -10,21 +11,25 @@ import subprocess
 import sys
 from time import perf_counter
 
+from pykraft.compiled import ASKED, form
 from pykraft.jepsen_like.simulation.rings import RINGS
 
-HASH_SEEDS = ("0", "1", "random")
+RUNS = (
+    {"PYTHONHASHSEED": "0"},
+    {"PYTHONHASHSEED": "1", ASKED: "1"},
+    {"PYTHONHASHSEED": "random"},
+)
+"""What the environments of the processes have in addition."""
 
 
 def traces(ring: str, first: int, seeds: int, duration_ms: int) -> list[list[str]]:
-    """For each hash seed "ring seed hash" of every schedule; raises if a run fails."""
+    """For each process "ring seed hash" of every schedule; raises if a run fails."""
     command = [sys.executable, "-m", "pykraft.jepsen_like.simulation", "--ring", ring, "--no-directed"]
     command += ["--first", str(first), "--seeds", str(seeds), "--duration-ms", str(duration_ms)]
     command += ["--processes", "1", "--print-traces"]
     runs = [
-        subprocess.Popen(
-            command, env={**os.environ, "PYTHONHASHSEED": hash_seed}, stdout=subprocess.PIPE, text=True
-        )
-        for hash_seed in HASH_SEEDS
+        subprocess.Popen(command, env={**os.environ, **added}, stdout=subprocess.PIPE, text=True)
+        for added in RUNS
     ]
     found = []
     for run in runs:
@@ -52,7 +57,8 @@ def main(arguments: list[str] | None = None) -> int:
             if len(set(lines)) > 1:
                 print("not equal:", *lines)
     wall_s = perf_counter() - began
-    print(f"{equal}/{total} seeds with equal traces in {len(HASH_SEEDS)} processes ({wall_s:.0f} s)")
+    forms = " and ".join(dict.fromkeys((form(), "interpreted")))
+    print(f"{equal}/{total} seeds with equal traces in {len(RUNS)} processes, {forms} ({wall_s:.0f} s)")
     return 0 if equal == total else 1
 
 
