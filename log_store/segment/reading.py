@@ -24,6 +24,14 @@ FoundBatch: TypeAlias = tuple[int, int, int, int]
 """Position, base offset, next offset, size in bytes."""
 
 
+def _begins_with_batch(block: bytes, last_offset: int) -> bool:
+    """Whether there is a batch with this last offset."""
+    if len(block) < _OFFSETS_BYTES:
+        return False
+    base_offset, length, last_offset_delta = _OFFSETS_OF_BATCH(block, 0)
+    return length >= MIN_LENGTH and bool(base_offset + last_offset_delta == last_offset)
+
+
 class BadIndexError(Exception):
     """An index is missing, or does not lead to the batches of its segment: build it again, and repeat.
 
@@ -89,16 +97,20 @@ class ReadableSegment(SegmentFiles):
             entry = self.offset_index.lookup_entry(offset)
         except UnreadableError as error:
             raise BadIndexError(self, str(error)) from error
-        if entry is not None and not self._is_batch_at(*entry):
-            raise BadIndexError(self, f"no batch ends with offset {entry[0]} at position {entry[1]}")
         position = 0 if entry is None else entry[1]
         end = self.size_bytes
+        if entry is not None and not 0 <= position < end:
+            raise self._leads_nowhere(entry)
         blocks_left = BLOCKS_WITHOUT_ENTRY + self.index_interval_bytes // 1024
         while position < end:
             if blocks_left == 0 and not self._indexes_rebuilt:
                 raise BadIndexError(self, f"the index leads nowhere near offset {offset}")
             blocks_left -= 1
             block = file.pread(position, READ_AHEAD_BYTES)
+            if entry is not None:
+                if not _begins_with_batch(block, entry[0]):
+                    raise self._leads_nowhere(entry)
+                entry = None
             at, last = 0, len(block) - _OFFSETS_BYTES
             while at <= last:
                 base_offset, length, last_offset_delta = _OFFSETS_OF_BATCH(block, at)
@@ -130,17 +142,16 @@ class ReadableSegment(SegmentFiles):
             entry = self.offset_index.lookup_position(position - size_bytes)
         if entry is not None:
             if not self._is_batch_at(*entry):
-                raise BadIndexError(self, f"no batch ends with offset {entry[0]} at position {entry[1]}")
+                raise self._leads_nowhere(entry)
             return entry[0], 0
         return self.base_offset, size_bytes - position
 
     def _is_batch_at(self, last_offset: int, position: int) -> bool:
         """Whether there is a batch with this last offset, as an index entry claims."""
-        block = self.file.pread(position, _OFFSETS_BYTES) if position >= 0 else b""
-        if len(block) < _OFFSETS_BYTES:
-            return False
-        base_offset, length, last_offset_delta = _OFFSETS_OF_BATCH(block, 0)
-        return length >= MIN_LENGTH and bool(base_offset + last_offset_delta == last_offset)
+        return position >= 0 and _begins_with_batch(self.file.pread(position, _OFFSETS_BYTES), last_offset)
+
+    def _leads_nowhere(self, entry: tuple[int, int]) -> BadIndexError:
+        return BadIndexError(self, f"no batch ends with offset {entry[0]} at position {entry[1]}")
 
     def find_time(self, timestamp_ms: int) -> int:
         """An offset below which every record is earlier than ``timestamp_ms``, from the time index."""
@@ -197,7 +208,7 @@ class ReadableSegment(SegmentFiles):
         with self._doubting_unreadable_indexes():
             entry, newest = self.offset_index.last_entry, self.time_index.last_entry
         if entry is not None and not self._is_batch_at(*entry):
-            raise BadIndexError(self, f"no batch ends with offset {entry[0]} at position {entry[1]}")
+            raise self._leads_nowhere(entry)
         end_offset, newest_ms = self.base_offset, -1
         for _, header in iter_headers(self.file, 0 if entry is None else entry[1], self.size_bytes):
             end_offset = header.next_offset
