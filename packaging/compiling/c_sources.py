@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from compiling import inheritance, plain_classes, sources
-from compiling.constants import with_finals
+from compiling.constants import looked_up, with_finals
 from compiling.sources import BUILD
 
 GROUP: Final = "pykraft_compiled"
@@ -84,6 +84,7 @@ def _copy_sources(compiled: Sequence[str]) -> dict[str, list[int]]:
     texts = sources.product()
     sources.check({path: texts[path] for path in compiled})
     subclassed = sources.listed()["subclassed"]
+    constants = sources.listed()["looked_up"]
     inheritance.check(texts, compiled, subclassed)
     python = [text for path, text in texts.items() if path.endswith(".py")]
     classes = plain_classes.Classes.of(python, subclassed)
@@ -91,8 +92,10 @@ def _copy_sources(compiled: Sequence[str]) -> dict[str, list[int]]:
     for path, text in texts.items():
         target = BUILD / "src" / "pykraft" / path
         target.parent.mkdir(parents=True, exist_ok=True)
+        names = constants.get(path, ())
+        text = looked_up(text, names)
         if path in compiled:
-            text, numbers["pykraft/" + path] = plain_classes.rewrite(with_finals(text), path, classes)
+            text, numbers["pykraft/" + path] = plain_classes.rewrite(with_finals(text, names), path, classes)
         target.write_text(text, encoding="utf-8")
     return numbers
 

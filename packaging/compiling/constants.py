@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
+from collections.abc import Collection
 from typing import Final
+
+from compiling.sources import UncompilableError
 
 FUTURE: Final = "from __future__ import annotations"
 MAKERS_OF_KINDS: Final = frozenset(("TypeVar", "TypeVarTuple", "ParamSpec", "NewType", "NamedTuple", "cast"))
@@ -20,14 +24,30 @@ VALUES_OF_VALUES: Final = (
 )
 
 
-def with_finals(source: str) -> str:
-    """The source, with as many lines; names to which a module gives a value once are final."""
+def looked_up(source: str, names: Collection[str]) -> str:
+    """The source, with as many lines, without ``Final`` at these names."""
+    for name in names:
+        declared = rf"(?m)^({name})(?:: Final(?:\[(.+)\])?)? ="
+        source, count = re.subn(declared, _plainly, source)
+        if not count:
+            raise UncompilableError(f"packaging/compiling/modules.toml: there is no constant {name}")
+    return source
+
+
+def _plainly(found: re.Match[str]) -> str:
+    name, kind = found.groups()
+    return f"{name}: {kind} =" if kind else f"{name} ="
+
+
+def with_finals(source: str, looked_up: Collection[str] = ()) -> str:
+    """The source, with as many lines; names to which a module gives a value once are final, but for some."""
     tree = ast.parse(source)
     bound = Counter(
         node.id
         for node in _of_module(tree)
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load)
     )
+    bound.update(looked_up)
     again = {name for node in ast.walk(tree) if isinstance(node, ast.Global) for name in node.names}
     lines = source.splitlines(keepends=True)
     for item in tree.body:

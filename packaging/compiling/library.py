@@ -69,6 +69,33 @@ their errors get that one as context, a ``raise`` behind the wait raises what th
 kept for ever. What is handled by who has called it is not its own.
 """
 
+METACLASSES: Final = """
+static __attribute__((noinline, cold)) PyObject *
+made_by_metaclass(PyObject *like, PyObject *bases, PyObject *module) {
+    PyObject *made = CPyType_FromTemplate(like, bases, module), *abc, *done;
+    if (made == NULL || strcmp(Py_TYPE(made)->tp_name, "ABCMeta") != 0) return made;
+    abc = PyImport_ImportModule("_abc");
+    done = abc == NULL ? NULL : PyObject_CallMethod(abc, "_abc_init", "O", made);
+    Py_XDECREF(abc);
+    if (done == NULL) Py_CLEAR(made);
+    Py_XDECREF(done);
+    return made;
+}
+#define CPyType_FromTemplate made_by_metaclass
+"""
+"""Without it an abstract class has no instances but those of its base, which then all are its own."""
+
+THROWN: Final = """
+static __attribute__((noinline, cold)) void thrown(PyObject *type, PyObject *value, PyObject *traceback) {
+    PyObject *error = PyExceptionInstance_Check(type) ? type : value, *own = NULL;
+    if (traceback == Py_None && PyExceptionInstance_Check(error)) own = PyException_GetTraceback(error);
+    CPyErr_SetObjectAndTraceback(type, value, own == NULL ? traceback : own);
+    Py_XDECREF(own);
+}
+#define CPyErr_SetObjectAndTraceback thrown
+"""
+"""An error that is thrown into a coroutine, as one is that a task waited for, keeps its traceback."""
+
 
 def path(folder: Path = ROOT) -> Path:
     """Of the library for this Python."""
@@ -108,9 +135,8 @@ def _units(files: Sequence[Path]) -> Iterator[Path]:
         size_bytes, members = units[smallest]
         units[smallest] = (size_bytes + file.stat().st_size, [*members, file])
     # All but Python itself is in one library: it is found without the linker's tables.
-    begin = (
-        f"#include <Python.h>\n#include <CPy.h>\n{SLICES}{GENERATORS}#pragma GCC visibility push(hidden)\n"
-    )
+    begin = f"#include <Python.h>\n#include <CPy.h>\n{SLICES}{GENERATORS}{METACLASSES}{THROWN}"
+    begin += "#pragma GCC visibility push(hidden)\n"
     for number, (_, members) in enumerate(units):
         unit = BUILD / "c" / f"unit_{number:02}.c"
         unit.write_text(begin + "".join(f'#include "{file}"\n' for file in members), encoding="utf-8")

@@ -34,7 +34,7 @@ def compiled() -> list[str]:
     """The paths of those that are compiled. Packages themselves (``__init__``) hold no code."""
     names = listed()
     interpreted = [path for paths in names["interpreted"].values() for path in paths]
-    for path in (*interpreted, *names["packages"], *names["subclassed"]):
+    for path in (*interpreted, *names["packages"], *names["subclassed"], *names["looked_up"]):
         if not (ROOT / path).exists():
             raise UncompilableError(f"packaging/compiling/modules.toml: there is no {path}")
     return [

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from compiling import inheritance, sources
+from compiling.constants import looked_up, with_finals
 
 
 def test_every_module_of_the_packages_is_compiled_or_has_its_reason() -> None:
@@ -24,7 +26,8 @@ def test_every_module_of_the_packages_is_compiled_or_has_its_reason() -> None:
 
 def test_a_new_module_is_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "ROOT", tmp_path)
-    names = {"packages": ["broker"], "interpreted": {"cold": ["broker/cold/"]}, "subclassed": {}}
+    names: dict[str, Any] = {"packages": ["broker"], "interpreted": {"cold": ["broker/cold/"]}}
+    names |= {"subclassed": {}, "looked_up": {}}
     monkeypatch.setattr(sources, "listed", lambda: names)
     for path in ("broker/new.py", "broker/cold/other.py", "broker/__init__.py", "brokers/third.py"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
@@ -87,3 +90,18 @@ def test_no_source_of_the_product_is_refused() -> None:
     texts = sources.product()
     inheritance.check(texts, sources.compiled(), sources.listed()["subclassed"])
     sources.check({path: texts[path] for path in sources.compiled()})
+
+
+def test_constant_that_tests_replace_is_looked_up() -> None:
+    source = "A: Final = 1\nB: Final[int] = 2\nC = 3\nD = 4\n"
+    names = ["A", "B", "C"]
+    assert looked_up(source, names) == "A = 1\nB: int = 2\nC = 3\nD = 4\n"
+    assert with_finals(looked_up(source, names), names) == "A = 1\nB: int = 2\nC = 3\nD: Final = 4\n"
+    with pytest.raises(sources.UncompilableError, match="there is no constant E"):
+        looked_up(source, ["E"])
+
+
+def test_every_constant_that_tests_replace_exists() -> None:
+    texts = sources.product()
+    for path, names in sources.listed()["looked_up"].items():
+        looked_up(texts[path], names)
