@@ -29,6 +29,7 @@ from types import FrameType
 import pytest
 from hypothesis import settings
 
+from pykraft.compiled import form
 from tests import asynchronous
 from tests.long_tests import is_long
 from tests.timings import begin_first, slow_tests
@@ -44,6 +45,8 @@ this long after the first in wall time.
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if form() == "compiled":
+        config.option.tbstyle = "native"  # others read the frames of compiled functions, which have no code
     config.addinivalue_line("markers", "loop(new): the event loop of this test (asynchronous.py)")
     config.addinivalue_line("markers", "world(**options): of the world of this test (asynchronous.py)")
 

@@ -6,6 +6,15 @@ import ctypes
 from types import MemberDescriptorType
 from typing import Any, Final, TypeVar, cast
 
+import pytest
+
+from pykraft.compiled import form
+
+interpreted_only: Final = pytest.mark.skipif(
+    form() == "compiled", reason="it replaces what compiled code calls without looking it up"
+)
+"""The same holds in both forms, and only in one can it be looked at from within."""
+
 T = TypeVar("T")
 SETUP: Final = "__internal_mypyc_setup"
 SETUP_TYPE: Final = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.py_object)

@@ -3,7 +3,7 @@
 import pytest
 
 from pykraft.broker.replicas.leading import validate
-from pykraft.kafka_protocol.record_walk import RecordWalk
+from pykraft.kafka_protocol import compiled_walk
 from tests.asynchronous import in_loop
 from tests.broker.data_cluster import DataPlaneTools, running_cluster
 
@@ -18,5 +18,5 @@ def data_plane() -> DataPlaneTools:
 @pytest.fixture
 def walked_in_python(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches are walked as where the compiled walk is not installed: long ones take several turns."""
-    monkeypatch.setattr(validate, "begin_walk", RecordWalk)
-    monkeypatch.setattr(validate, "IS_COMPILED", False)
+    for module in (compiled_walk, validate):
+        monkeypatch.setattr(module, "IS_COMPILED", False)

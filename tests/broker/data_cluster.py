@@ -7,7 +7,7 @@ import asyncio
 import random
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
 from types import MappingProxyType
@@ -79,6 +79,17 @@ class Lease:
 
     def lease_valid(self, now_ms: int) -> bool:
         return self.valid
+
+
+class PausedWorkers(Workers):
+    """``before`` is awaited before each job."""
+
+    before: Callable[[Callable[[], object]], Awaitable[None]] | None = None
+
+    async def run(self, job: Callable[[], Any]) -> Any:
+        if self.before is not None:
+            await self.before(job)
+        return await super().run(job)
 
 
 class ImageFields(TypedDict, total=False):
@@ -388,7 +399,7 @@ class DataBroker:
             clock=clock,
             rng=random.Random(node_id),
             streams=runtime,
-            workers=Workers(),
+            workers=PausedWorkers(),
             on_fatal=lambda error: self.faults.append(repr(error)),
             log_dirs=log_dirs_on(disk, values["log_dirs"]),
             on_log_dir_failure=lambda: controller.handle_failed_dirs(node_id),

@@ -7,7 +7,7 @@ tables.
 
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from types import SimpleNamespace
 from typing import Any, cast
@@ -25,7 +25,7 @@ from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.replicas.replica_table import ReplicaTable
 from pykraft.broker.replicas.replication_quota import ReplicationQuotas
 from pykraft.broker.replicas.wakeups import Wakeups
-from pykraft.kafka_protocol.connection import Connection
+from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader, decode_response_header
 from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
@@ -50,17 +50,17 @@ REPLICAS = (LEADER, FOLLOWER, OTHER)
 FOLLOWER_EPOCH = 102
 
 
-class Slot:
+class Slot(ResponseSlot):
     """Holds the answer to one request."""
 
+    abandoned = False
+
     def __init__(self, version: int) -> None:
+        super().__init__(connect(0))
         self.version = version
-        self.done = False
-        self.abandoned = False
-        self.on_abandon: Callable[[], object] | None = None
         self.response: records.FetchResponse | None = None
 
-    def complete_framed(self, chunks: list[Any]) -> None:
+    def complete_framed(self, chunks: Sequence[Any]) -> None:
         assert not self.done, "a request is answered once"
         self.done = True
         data = b"".join(
@@ -252,7 +252,7 @@ class FetchWorld:
         """The turn in which the request arrives."""
         header = RequestHeader(1, version, 1, "test")
         body = memoryview(request.encode(version))
-        self.handler.handle(connection, RequestContext(), header, body, cast(Any, slot))
+        self.handler.handle(connection, RequestContext(), header, body, slot)
 
     def run(self) -> None:
         """Everything that is due by now, in as many turns as it takes."""

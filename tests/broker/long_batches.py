@@ -38,6 +38,8 @@ class Gate(ValidationTurns):
         handler.validation = self
         self.waiting = 0
         self.is_open = asyncio.Event()
+        self.error: Exception | None = None
+        """In the middle of a walk."""
         self._short_at_once = short_at_once
 
     def walk_now(self, batch: Walkable) -> bool:
@@ -52,6 +54,9 @@ class Gate(ValidationTurns):
     async def walk(self, batch: Walkable) -> None:
         self.waiting += 1
         await self.is_open.wait()
+        if self.error is not None:
+            batch.advance(PIECE_WORK)
+            raise self.error
         await super().walk(batch)
 
 

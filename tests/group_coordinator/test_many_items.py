@@ -293,10 +293,8 @@ def test_names_are_looked_through_and_answered_in_slices(monkeypatch: pytest.Mon
 async def test_groups_of_a_shard_that_is_elsewhere_are_refused_over_several_turns(
     world: BusyWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(partition: int) -> None:
-        raise KafkaError(ErrorCode.NOT_COORDINATOR, "elsewhere")
-
-    monkeypatch.setattr(world.service._runtime, "state_of", refuse)
+    for partition in world.service._runtime.hosted_partitions():
+        world.service._runtime.resign(partition)
     names = [f"group-{number}" for number in range(300)]
     turns = []
     for most in (300, 1):

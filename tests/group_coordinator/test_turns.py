@@ -30,6 +30,7 @@ from tests.broker.answers import as_read
 from tests.group_coordinator import tools
 from tests.group_coordinator.busy import CONFIG, BusyWorld
 from tests.group_coordinator.offset_rows import commit_of
+from tests.stand_ins import interpreted_only
 from tests.waits import settle, until_now
 
 MANY = 500
@@ -144,6 +145,7 @@ async def test_growth_is_reported_while_members_commit(monkeypatch: pytest.Monke
     assert grown == [10, 20]
 
 
+@interpreted_only
 def test_no_slice_of_a_load_handles_many_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
     """One group has 20,000 partitions of one topic, and commits each twice in random order."""
     count = 20_000

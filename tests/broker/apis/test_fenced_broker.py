@@ -13,8 +13,6 @@ from pykraft.broker.apis.records import list_offsets, offset_for_leader_epoch
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.apis.table import make_apis
 from pykraft.broker.membership.lifecycle import BrokerLifecycle
-from pykraft.broker.replicas.partition.leading import AppendInfo
-from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.broker.replicas.replica_manager import ReplicaManager
 from pykraft.broker.serving.api import Api, ReceivedRequest
 from pykraft.broker.serving.request_server import RequestServer
@@ -30,8 +28,9 @@ from pykraft.kafka_protocol.messages.records import (
     OffsetForLeaderPartition,
     OffsetForLeaderTopic,
 )
-from pykraft.kafka_protocol.records import BatchHeader
+from pykraft.kafka_protocol.primitives import Buffer
 from pykraft.kafka_protocol.request_context import RequestContext
+from pykraft.runtime.simulated.memory_disk import MemoryFile
 from pykraft.runtime.turns import UnlimitedTurn
 from tests.broker.answers import as_read
 from tests.broker.data_cluster import DataCluster, make_batch, values_in
@@ -166,15 +165,13 @@ async def test_write_is_not_acknowledged_if_the_lease_ended_while_it_was_appende
     """The process or its disk stalled: by now another broker may lead that does not have the record."""
     await cluster.create(1)
     client = await cluster.client(1)
-    lease, append = cluster.brokers[1].lease, Partition.append_as_leader
+    lease, append = cluster.brokers[1].lease, MemoryFile.append
 
-    def append_slowly(
-        partition: Partition, records: memoryview, header: BatchHeader, now_ms: int, **how: Any
-    ) -> AppendInfo:
+    def append_slowly(file: MemoryFile, data: Buffer) -> None:
         lease.valid = False
-        return append(partition, records, header, now_ms, **how)
+        append(file, data)
 
-    monkeypatch.setattr(Partition, "append_as_leader", append_slowly)
+    monkeypatch.setattr(MemoryFile, "append", append_slowly)
     refused = await client.produce(make_batch(b"acks=1"), acks=1)
     assert refused.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert (await client.produce(make_batch(b"acks=all"))).error_code == 0

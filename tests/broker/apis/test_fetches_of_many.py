@@ -16,10 +16,10 @@ from pykraft.broker.apis.records import fetch_exchange, large_fetches
 from pykraft.broker.apis.records.fetch import FetchHandler
 from pykraft.broker.apis.records.fetch_reader import FetchReader, Found
 from pykraft.broker.fetch_sessions import session as fetch_session
-from pykraft.broker.fetch_sessions.follower_side import FetchNames, FetchSessionHandler
 from pykraft.broker.replicas.following import leader_link
 from pykraft.kafka_protocol.connection import Connection
 from pykraft.kafka_protocol.errors import ErrorCode
+from pykraft.kafka_protocol.headers import RequestHeader
 from pykraft.kafka_protocol.hot import fetch_requests
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import records
@@ -414,15 +414,15 @@ async def test_followers_have_very_many_partitions_forgotten_in_several_requests
 ) -> None:
     monkeypatch.setattr(leader_link, "MOST_NAMED", few)
     named: list[int] = []
-    usual = FetchSessionHandler.build
+    fetch = cluster.brokers[1]._hot[1]
 
-    def build(self: FetchSessionHandler, wanted: Any) -> FetchNames | None:
-        names = usual(self, wanted)
-        if names is not None:
-            named.append(sum(map(len, names.topics.values())) + sum(map(len, names.forgotten.values())))
-        return names
+    def handle(connection: Connection, context: Any, header: RequestHeader, *rest: Any) -> None:
+        request = records.FetchRequest.decode(bytes(rest[0]), header.api_version)
+        topics: list[Any] = [*request.topics, *request.forgotten_topics_data]
+        named.append(sum(len(one.partitions) for one in topics))
+        fetch.handle(connection, context, header, *rest)
 
-    monkeypatch.setattr(FetchSessionHandler, "build", build)
+    monkeypatch.setitem(cluster.brokers[1]._hot, 1, SimpleNamespace(handle=handle))
     sessions = cluster.brokers[1].fetch_sessions._sessions
     await until(lambda: [len(one.partitions) for one in sessions.values()] == [10])
     (session,) = sessions.values()

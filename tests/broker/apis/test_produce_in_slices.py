@@ -10,16 +10,15 @@ from typing import Self
 
 import pytest
 
+from pykraft.broker.apis.records import produce
 from pykraft.broker.apis.records.produce import ProduceHandler, Production
-from pykraft.broker.replicas.leading.validate import ClientBatch
+from pykraft.broker.replicas.leading.validation_turns import Walkable
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.connection import Connection
-from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
-from pykraft.kafka_protocol.hot.produce import ProduceRow
+from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.messages import records
 from pykraft.kafka_protocol.records import crc_is_valid, read_header
-from pykraft.runtime.tasks import Workers
-from tests.broker.data_cluster import DataCluster, make_batch, values_in
+from tests.broker.data_cluster import DataCluster, PausedWorkers, make_batch, values_in
 from tests.broker.long_batches import LONG, Gate, damaged, long_batch, overwritten, walking
 from tests.narrowing import as_type, present
 from tests.waits import until
@@ -144,23 +143,18 @@ async def test_compressed_batch_that_grows_much_is_decompressed_and_appended_unc
     assert as_type(cluster.brokers[1]._hot[0], ProduceHandler).validation.memory._value == 2
 
 
-async def test_so_many_large_batches_are_decompressed_at_once(
-    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_so_many_large_batches_are_decompressed_at_once(cluster: DataCluster) -> None:
     gate = Gate(cluster)
     unfolding: list[int] = []
     may_end = asyncio.Event()
-    run = Workers.run
 
-    async def run_when_allowed(workers: Workers, job: Callable[[], object]) -> object:
-        if getattr(job, "__func__", None) is not ClientBatch.unfold:
-            return await run(workers, job)
-        unfolding.append(1 + (unfolding[-1] if unfolding else 0))
-        await may_end.wait()
-        unfolding.append(unfolding[-1] - 1)
-        return await run(workers, job)
+    async def hold(job: Callable[[], object]) -> None:
+        if getattr(job, "__name__", "") == "unfold":
+            unfolding.append(1 + (unfolding[-1] if unfolding else 0))
+            await may_end.wait()
+            unfolding.append(unfolding[-1] - 1)
 
-    monkeypatch.setattr(Workers, "run", run_when_allowed)
+    as_type(cluster.brokers[1].data.workers, PausedWorkers).before = hold
     clients = [await cluster.client(1) for _ in range(4)]
     for n, client in enumerate(clients):
         client.send_produce(make_batch(bytes(3 << 20), b"%d" % n, compression=Compression.GZIP))
@@ -175,19 +169,12 @@ async def test_so_many_large_batches_are_decompressed_at_once(
     assert max(unfolding) == 2
 
 
-async def test_failure_in_the_middle_of_a_walk_costs_its_own_connection_only(
-    cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_failure_in_the_middle_of_a_walk_costs_its_own_connection_only(cluster: DataCluster) -> None:
     other = await cluster.client(1)
     gate, client = await walking(cluster, long_batch())
-
-    def fail(*_: object) -> int:
-        raise MemoryError
-
-    with monkeypatch.context() as patched:
-        patched.setattr("pykraft.broker.replicas.leading.validate.RecordWalk.advance", fail)
-        gate.is_open.set()
-        assert await asyncio.wait_for(client.reader.read(), 10) == b""
+    gate.error = MemoryError()
+    gate.is_open.set()
+    assert await asyncio.wait_for(client.reader.read(), 10) == b""
     assert (await other.produce(make_batch(b"x"))).base_offset == 0
 
 
@@ -280,22 +267,22 @@ async def test_batch_that_is_refused_before_its_walk_goes_on_is_not_appended_in_
     cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lease ends when the first batch has begun, and is renewed before the second does."""
-    gate, lease = Gate(cluster), cluster.brokers[1].lease
-    gate.is_open.set()
-    keep_rest, fail = Production._keep_rest, Production._fail
+    lease = cluster.brokers[1].lease
 
-    def keep_and_expire(production: Production, begun: ClientBatch | None) -> None:
-        keep_rest(production, begun)
-        assert production._begun is not None, "the request is so large that its buffer is kept"
-        lease.valid = False
+    class ExpiringGate(Gate):
+        def walk_now(self, batch: Walkable) -> bool:
+            is_walked = super().walk_now(batch)
+            lease.valid = is_walked
+            return is_walked
 
-    def fail_and_renew(production: Production, row: ProduceRow, error: KafkaError) -> None:
-        fail(production, row, error)
-        lease.valid = True
+    def refuse_once(now_ms: int) -> bool:
+        was_valid, lease.valid = lease.valid, True
+        return was_valid
 
-    monkeypatch.setattr(Production, "_keep_rest", keep_and_expire)
-    monkeypatch.setattr(Production, "_fail", fail_and_renew)
+    ExpiringGate(cluster).is_open.set()
+    monkeypatch.setattr(lease, "lease_valid", refuse_once)
     long = large_batch(1 << 20)
+    assert len(long) > produce._COPIED_BYTES, "the request is so large that its buffer is kept"
     topics = [
         records.TopicProduceData(
             name=name, partition_data=[records.PartitionProduceData(index=0, records=batch)]

@@ -8,7 +8,7 @@ had everything, and what is committed.
 """
 
 from collections import deque
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
@@ -59,7 +59,11 @@ class Client:
         self.waiting: deque[Slot] = deque()
 
     def key(self, topic: str) -> Any:
-        return (topic if self.kind == "names" else self.world.topic_id(topic)), 0
+        return (topic.encode() if self.kind == "names" else self.world.topic_id(topic)), 0
+
+    def named(self, topic: Any) -> dict[str, Any]:
+        """The field of a request that says which topic."""
+        return {"topic": topic.decode()} if self.kind == "names" else {"topic_id": topic}
 
     def ask(self, topic: str) -> None:
         partition = self.world.find(topic)
@@ -124,7 +128,7 @@ class Client:
             self.known[key] = (*known[:3], b"")
         for topic in response.responses:
             for one in topic.partitions:
-                key = (topic.topic if self.kind == "names" else topic.topic_id), one.partition_index
+                key = (topic.topic.encode() if self.kind == "names" else topic.topic_id), one.partition_index
                 if key in self.asked:
                     records = bytes(one.records or b"")
                     self.known[key] = one.error_code, one.high_watermark, one.log_start_offset, records
@@ -149,7 +153,6 @@ class Client:
         self.forgotten.clear()
         if names is None:
             return None
-        field = "topic" if self.kind == "names" else "topic_id"
         request = record_messages.FetchRequest(
             max_wait_ms=max_wait_ms,
             min_bytes=1,
@@ -158,7 +161,7 @@ class Client:
             session_epoch=names.epoch,
             topics=[
                 record_messages.FetchTopic(
-                    **cast(Any, {field: topic}),
+                    **self.named(topic),
                     partitions=[
                         record_messages.FetchPartition(
                             partition=one.partition,
@@ -174,7 +177,7 @@ class Client:
                 for topic, partitions in names.topics.items()
             ],
             forgotten_topics_data=[
-                record_messages.ForgottenTopic(**cast(Any, {field: topic}), partitions=indexes)
+                record_messages.ForgottenTopic(**self.named(topic), partitions=indexes)
                 for topic, indexes in names.forgotten.items()
             ],
         )

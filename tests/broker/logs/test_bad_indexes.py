@@ -28,6 +28,7 @@ from tests.broker.damage import (
     values,
 )
 from tests.broker.data_cluster import DataCluster, make_batch, values_in
+from tests.stand_ins import interpreted_only
 from tests.waits import until
 
 CONFIGS = {**SEGMENTS, "index.interval.bytes": "0"}
@@ -151,6 +152,7 @@ def _is(disk: MemoryDisk, path: str, content: bytes) -> bool:
     return disk.read(path) == content
 
 
+@interpreted_only
 async def test_a_look_up_in_a_log_that_is_gone_ends(cluster: DataCluster) -> None:
     await cluster.create(1, configs=CONFIGS)
     await fill(cluster, 1, 12)

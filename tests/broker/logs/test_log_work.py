@@ -17,6 +17,7 @@ from pykraft.broker.logs.log_copies import LogCopies
 from pykraft.broker.logs.log_work import LogWork
 from pykraft.broker.logs.producers import jobs as producer_jobs
 from pykraft.broker.logs.producers.snapshots import SnapshotWriter
+from pykraft.compiled import form
 from pykraft.kafka_protocol.errors import ErrorCode
 from pykraft.kafka_protocol.record_codec import RecordInput, encode_batch
 from pykraft.log_store import checkpoint
@@ -26,6 +27,8 @@ from pykraft.log_store.index_build import IndexBuild
 from pykraft.log_store.log.log import Log
 from pykraft.log_store.producer_snapshot import list_snapshots
 from pykraft.log_store.scrub import Scrub
+from pykraft.runtime.clock import SystemClock
+from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from pykraft.runtime.simulated.virtual_loop import VirtualClock, VirtualLoop
 from tests.broker.answers import refused
 from tests.broker.damage import CLOSED, flip
@@ -34,6 +37,7 @@ from tests.broker.logs.test_bad_indexes import release
 from tests.broker.logs.test_failed_directories import DIRS
 from tests.broker.logs.test_log_moves import alter
 from tests.narrowing import as_type
+from tests.stand_ins import stand_in
 from tests.unexpected import unexpected
 from tests.waits import until
 
@@ -70,6 +74,11 @@ class Bug:
             return method(*args, **named)
 
         monkeypatch.setattr(owner, name, broken)
+
+    def expect_met(self) -> None:
+        if not self.met and form() == "compiled":
+            pytest.skip("compiled code calls it without looking it up")
+        assert self.met > 0
 
 
 def _is_of_t(argument: object) -> bool:
@@ -195,7 +204,8 @@ async def test_mistake_in_the_work_on_one_log_costs_that_work(
             bug.plant(monkeypatch, owner, name)
             await run(broker)
             await run(broker)
-            assert bug.met > 0 and is_done(broker, "u")
+            bug.expect_met()
+            assert is_done(broker, "u")
             assert broker.logs.work.failures == {work: bug.met}
             assert f"t-0: {work} has failed and is left undone: Mistake('overflow')" in caplog.text
             assert "in broken" in caplog.text  # the traceback
@@ -226,11 +236,13 @@ async def test_error_of_the_disk_in_the_same_work_costs_the_directory(
         pytest.skip("what a round cannot read or write of its own files ends that round")
     async with running_cluster(()) as cluster:
         broker = await fill_both(cluster, configs)
-        Bug(OSError(errno.EROFS, "read-only")).plant(monkeypatch, owner, name)
+        bug = Bug(OSError(errno.EROFS, "read-only"))
+        bug.plant(monkeypatch, owner, name)
         await run(broker)
         await run(broker)
         if is_done is is_scrubbed:
             return
+        bug.expect_met()
         await until(lambda: ("t", 0) in broker.logs.unavailable)
         assert set(broker.logs.dirs.offline) == {"/d1"} and is_done(broker, "u")
         assert not broker.logs.work.failures
@@ -256,13 +268,14 @@ async def test_want_of_the_process_costs_that_work_until_it_is_over(
         bug = Bug(OSError(number, "wanting"))
         bug.plant(monkeypatch, owner, name)
         await run(broker)
-        assert bug.met > 0 and broker.logs.work.failures == {work: bug.met}
+        bug.expect_met()
+        assert broker.logs.work.failures == {work: bug.met}
         assert not broker.faults and not broker.logs.dirs.offline and not broker.logs.offline
         bug.is_mended = True
         await produce(cluster, "t")
         if work == "compaction":
             assert broker.data.cleaner.uncleanable("/d1") == 1
-            monkeypatch.setattr(broker.data.cleaner._clock, "monotonic_ms", lambda: 1 << 50)
+            broker.data.cleaner._clock = stand_in(SystemClock, monotonic_ms=lambda _: 1 << 50)
         if is_done is is_scrubbed:
             flip(100)(cluster.disk(1), f"/d1/t-0/{CLOSED}.log")
         await run(broker)
@@ -306,8 +319,12 @@ async def test_checkpoint_that_cannot_be_written_by_mistake_is_written_the_next_
     await produce(cluster, "t", 3)
     broker = cluster.brokers[1]
     maintenance, failures = broker.data.maintenance, broker.logs.work.failures
+
+    def broken(disk: MemoryDisk, path: str, data: bytes) -> None:
+        raise Mistake
+
     with monkeypatch.context() as patched:
-        patched.setattr(checkpoint, "encode_checkpoint", lambda lines: b"".join(lines))
+        patched.setattr(MemoryDisk, "write_atomic", broken)
         await maintenance._checkpoint_high_watermarks()
         await maintenance._checkpoint()
         cluster.partition(1).delete_records(2)

@@ -19,8 +19,9 @@ from pykraft.log_store.interface import CorruptLogError
 from pykraft.runtime.disk import Disk
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.crash import abandon
-from tests.broker.data_cluster import DataCluster, make_batch, running_cluster
+from tests.broker.data_cluster import DataCluster, PausedWorkers, make_batch, running_cluster
 from tests.broker.log_managers import CONFIG, KEY, NEW_ID, OLD_ID, create, fill, started
+from tests.narrowing import as_type
 
 T = TypeVar("T")
 
@@ -141,14 +142,13 @@ async def test_log_is_not_created_while_a_stray_log_of_its_name_exists() -> None
         await data.worklist.idle.wait()
         renaming = asyncio.Event()
 
-        async def run(job: Callable[[], T]) -> T:
+        async def pause(job: Callable[[], object]) -> None:
             if getattr(job, "func", None) is log_opening.set_aside_stray:
                 renaming.set()
                 for _ in range(100):  # other work would have finished by now
                     await asyncio.sleep(0)
-            return job()
 
-        data.workers.run = run  # type: ignore[method-assign]
+        as_type(data.workers, PausedWorkers).before = pause
         async with asyncio.TaskGroup() as group:
             group.create_task(data.reconciler.set_aside_strays())
             await renaming.wait()

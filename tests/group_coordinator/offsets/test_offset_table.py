@@ -27,6 +27,7 @@ from pykraft.kafka_protocol.ids import ZERO_UUID, Uuid
 from pykraft.kafka_protocol.records import HEADER_BYTES
 from tests.group_coordinator import tools
 from tests.group_coordinator.offset_rows import index_of
+from tests.stand_ins import interpreted_only
 
 IDS = [tools.topic_id("t"), tools.topic_id("t", 2), ZERO_UUID]
 Model = dict[int, OffsetCommitValue]
@@ -185,6 +186,7 @@ def test_tombstones_of_a_topic_are_those_of_the_codec(before: int) -> None:
     assert list(builder)[before:] == [encode_record(GroupRecord(key, None)) for key in keys]
 
 
+@interpreted_only
 def test_removal_copies_a_table_once_and_not_for_each_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """A request may delete some ten thousand offsets, in one turn of the event loop."""
     state = EMPTY_STATE
@@ -314,6 +316,7 @@ def test_small_tables_are_loaded_as_large_ones(topic: str, count: int) -> None:
 @pytest.mark.parametrize("group", ["g", "", "ü", "g" * 300])
 @pytest.mark.parametrize("topic", ["t", "ü", "t" * 249])
 @pytest.mark.parametrize("topic_id", [IDS[0], ZERO_UUID], ids=["topic id", "no topic id"])
+@interpreted_only
 def test_no_plain_offset_is_decoded_when_it_is_loaded(
     monkeypatch: pytest.MonkeyPatch, group: str, topic: str, topic_id: Uuid
 ) -> None:

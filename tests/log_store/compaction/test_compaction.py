@@ -39,6 +39,7 @@ from pykraft.runtime.disk import Buffer
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.log_store.cleaned_logs import clean, contents, records
 from tests.log_store.compaction.test_compaction_model import CrashingDisk, PowerLossError
+from tests.stand_ins import interpreted_only
 
 DIRECTORY = "/data/orders-0"
 CONFIG = LogConfig(segment_bytes=400, cleanup_policy=frozenset({"compact"}), delete_retention_ms=1000)
@@ -113,6 +114,7 @@ def test_records_of_any_time_are_compacted_again_and_again(
     assert contents(records(log)) == {b"b": b"1", b"c": b"2", b"z": b"1"}
 
 
+@interpreted_only
 def test_batch_that_would_be_read_with_other_records_is_not_written(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,6 +142,7 @@ def test_batch_that_would_be_read_with_other_records_is_not_written(
             assert records(log) == before
 
 
+@interpreted_only
 def test_segment_that_is_not_written_as_it_should_be_does_not_take_its_place(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,6 +45,7 @@ from pykraft.metadata_log.records import LogsLost
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.partitions import Events
 from tests.metadata_log.harness import ControllerHarness
+from tests.stand_ins import interpreted_only
 
 BROKERS = (1, 2, 3, 4, 5)
 LAG_MS = 300
@@ -464,7 +465,7 @@ def ends_moves_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     "plant",
     [
-        commits_below_the_minimum,
+        pytest.param(commits_below_the_minimum, marks=interpreted_only),
         believes_every_restart_to_be_clean,
         takes_every_replica_for_eligible,
         ends_moves_too_early,

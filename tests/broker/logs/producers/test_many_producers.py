@@ -35,6 +35,7 @@ from pykraft.log_store.producer_snapshot import (
 from pykraft.runtime.simulated.memory_disk import MemoryDisk
 from tests.broker.at_once import now
 from tests.broker.logs.producers.test_producer_snapshots import DIRECTORY, HIGH_WATERMARK, KEY, Owner
+from tests.stand_ins import interpreted_only
 
 T = TypeVar("T")
 SEEN = ("epoch", "batches", "timestamp_ms", "coordinator_epoch", "first_offset")
@@ -268,6 +269,7 @@ def test_round_of_compaction_takes_in_producers_with_its_first_steps() -> None:
         assert len(producers.last_offsets) == records
 
 
+@interpreted_only
 def test_snapshot_of_very_many_producers_is_taken_in_by_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if the log is truncated meanwhile: it is read again then."""
     monkeypatch.setattr(producer_rebuild, "ENTRIES_PER_SLICE", 10)

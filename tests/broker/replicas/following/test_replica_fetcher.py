@@ -3,22 +3,23 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from pykraft.broker.apis.records.fetch_reader import FetchReader, Found
 from pykraft.broker.fetch_sessions.follower_side import SessionState
 from pykraft.broker.replicas.following.leader_connection import Asked, Followed
-from pykraft.broker.replicas.partition.partition import Partition
 from pykraft.kafka_protocol.api_keys import ApiKey
 from pykraft.kafka_protocol.hot.fetch_follower import build_follower_fetch
 from pykraft.kafka_protocol.hot.fetch_requests import FetchPartition, FetchRequestView, FetchTopic
 from pykraft.kafka_protocol.hot.fetch_responses import FetchResult, build_fetch_response
+from pykraft.kafka_protocol.primitives import Buffer
 from pykraft.kafka_protocol.records import assign_offset
 from pykraft.log_store.checkpoint import RECOVERY_POINT_CHECKPOINT, read_offset_checkpoint
 from pykraft.metadata_log.delta import MetadataDelta
+from pykraft.runtime.simulated.memory_disk import MemoryFile
 from tests.broker.data_cluster import TOPIC_ID, DataCluster, make_batch
+from tests.stand_ins import interpreted_only
 from tests.waits import until
 
 pytestmark = pytest.mark.world(brokers=(1, 2))
@@ -166,6 +167,7 @@ async def test_follower_connects_to_its_leaders_current_address(cluster: DataClu
         await arrived.wait()
 
 
+@interpreted_only
 async def test_round_trip_costs_what_has_changed(
     cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -224,15 +226,15 @@ async def test_mistake_with_one_partition_keeps_no_other_from_being_fetched(
     broken, whole = cluster.partition(2, "t"), cluster.partition(2, "u")
     link = cluster.brokers[2].data.fetchers._links[1, 0]
     await until(lambda: link._connection is not None)
-    connection, append = link._connection, Partition.append_as_follower
+    connection, append = link._connection, MemoryFile.append
     with monkeypatch.context() as patched:
 
-        def fail(partition: Partition, *of_the_leader: Any) -> int:
-            if partition is broken:
+        def fail(file: MemoryFile, data: Buffer) -> None:
+            if file._disk is cluster.disk(2) and "/t-0/" in file.path:
                 raise ValueError("nobody has foreseen it")
-            return append(partition, *of_the_leader)
+            append(file, data)
 
-        patched.setattr(Partition, "append_as_follower", fail)
+        patched.setattr(MemoryFile, "append", fail)
         client = await cluster.client(1)
         for topic in ("t", "u"):
             await client.produce(make_batch(b"v"), topic=topic, acks=1)

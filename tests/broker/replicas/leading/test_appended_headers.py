@@ -10,6 +10,7 @@ from pykraft.kafka_protocol.markers import COMMIT, EndOfTransaction, Marker
 from pykraft.kafka_protocol.records import BatchHeader, read_header
 from pykraft.log_store.interface import LOG_APPEND_TIME
 from tests.broker.partitions import append, make, state
+from tests.stand_ins import interpreted_only
 
 
 def append_stamped(partition: Partition) -> object:
@@ -24,6 +25,7 @@ def end_transaction(partition: Partition) -> object:
 @pytest.mark.parametrize(
     "add", [lambda partition: append(partition, all_acks=False), append_stamped, end_transaction]
 )
+@interpreted_only
 def test_header_is_that_of_the_appended_bytes(
     monkeypatch: pytest.MonkeyPatch, add: Callable[[Partition], object]
 ) -> None:
