@@ -27,9 +27,10 @@ export PYTHONPYCACHEPREFIX := $(CURDIR)/build/bytecode
 # Sets of strings have the same order in every run of CI; test-long draws another.
 export PYTHONHASHSEED ?= 0
 
-PYTEST = $(BIN)/python -m pytest --junitxml build/timings-$@.xml
+FORM = $(BIN)/python -c "import pykraft.compiled as form; form.WHY_INTERPRETED is None or exit(form.WHY_INTERPRETED)"
+PYTEST = $(BIN)/python -m pytest --junitxml build/$(if $(COMPILED),compiled,timings)-$@.xml
 
-.PHONY: setup compiled interpreted wheel pins java kcat check test test-long clients timings sizes coverage docs screenshots demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
+.PHONY: setup compiled is-compiled interpreted wheel pins java kcat check test test-long clients timings sizes coverage docs screenshots demo jepsen jepsen-long root-tools power-loss spark-faults fuzz sim sim-determinism mutants mutants-processes mutants-random groups-differential transactions-differential bench bench-metadata bench-failover bench-kafka bench-groups bench-transactions bench-spark proto format clean
 
 setup: $(VENV)/installed build/path/pykraft
 
@@ -53,6 +54,10 @@ $(VENV)/installed: pyproject.toml constraints.txt $(wildcard kafka_protocol/*.c 
 # In place, of the modules in packaging/compiling/modules.toml: all commands of this clone then run compiled.
 compiled: setup
 	@cd packaging && ../$(BIN)/python -m compiling
+
+is-compiled: setup
+	@$(FORM) 2>/dev/null || $(MAKE) compiled
+	@$(FORM)
 
 interpreted: setup
 	@cd packaging && ../$(BIN)/python -m compiling --remove
@@ -85,7 +90,8 @@ kcat:
 	    echo "kcat is missing: installing it"; apt-get update -qq && apt-get install -y -qq kcat >/dev/null; \
 	  else echo "kcat is missing: its tests are skipped (Debian: apt-get install kcat)"; fi; } || true
 
-check: setup
+# COMPILED=1: of the compiled modules.
+check: setup $(if $(COMPILED),is-compiled)
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
