@@ -1,12 +1,13 @@
 """Work that begins at once: it has a task only if it waits, and then as if it had had one all along."""
 
 import asyncio
+import traceback
 from collections.abc import Callable
 
 import pytest
 import uvloop
 
-from pykraft.runtime.tasks import TaskSupervisor
+from pykraft.runtime.tasks import TaskSupervisor, Workers
 from tests.unexpected import unexpected
 
 LOOPS = pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
@@ -159,3 +160,19 @@ async def test_nothing_begins_after_the_close_and_what_waits_is_cancelled() -> N
     await asyncio.wait([late], timeout=10)
     assert late.cancelled()
     assert seen == ["before", "end of before"]
+
+
+@LOOPS
+def test_error_of_a_job_tells_where_in_the_job_it_was_raised(
+    new_loop: Callable[[], asyncio.AbstractEventLoop],
+) -> None:
+    def broken() -> None:
+        raise ValueError("wrong")
+
+    async def work() -> None:
+        with pytest.raises(ValueError, match="wrong") as raised:
+            await Workers().run(broken)
+        assert "in broken" in "".join(traceback.format_exception(raised.value))
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(work())
