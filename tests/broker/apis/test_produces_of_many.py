@@ -23,6 +23,7 @@ from tests.broker.apis.test_transactional_requests import Coordinator, in_transa
 from tests.broker.data_cluster import DataClient, DataCluster, make_batch
 from tests.broker.replicas.placement.test_openings import SlowLogs, held, name_leader
 from tests.narrowing import as_type
+from tests.stand_ins import interpreted_only
 from tests.waits import until
 
 MANY = 60
@@ -248,6 +249,7 @@ async def test_coordinator_is_asked_by_parts_about_very_many_partitions(
 
 
 @twenty_topics
+@interpreted_only
 async def test_transaction_of_a_fenced_broker_is_refused_whole_though_it_is_unfenced_meanwhile(
     cluster: DataCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from pykraft.runtime.disk import Disk
 from tests.broker.answers import refused
 from tests.broker.data_cluster import DataCluster, make_batch, running_cluster, values_in
 from tests.narrowing import present
+from tests.stand_ins import interpreted_only
 from tests.waits import until
 
 TOPIC, BROKER = ConfigResourceType.TOPIC, ConfigResourceType.BROKER
@@ -59,7 +60,7 @@ async def test_large_batches_are_returned_unchanged(
 
 
 @LOOPS
-@pytest.mark.parametrize("way", ["copy", "sendfile", "transport"])
+@pytest.mark.parametrize("way", ["copy", "sendfile", pytest.param("transport", marks=interpreted_only)])
 async def test_real_files_are_sent_in_every_way(
     new_loop: Callable[[], asyncio.AbstractEventLoop],
     way: str,

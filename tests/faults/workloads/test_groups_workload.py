@@ -19,6 +19,7 @@ class QuietClient:
     """Every client in one: nothing comes of what it is asked."""
 
     fatal = None
+    has_skipped = False
 
     async def poll(self, timeout_s: float) -> Mapping[Any, Any]:
         await asyncio.sleep(timeout_s)

@@ -21,6 +21,7 @@ from pykraft.runtime.tasks import TaskSupervisor
 from tests.asynchronous import in_loop
 from tests.group_coordinator import tools
 from tests.group_coordinator.coordinators import Coordinator, running_world
+from tests.stand_ins import interpreted_only
 from tests.unexpected import unexpected
 from tests.waits import settle
 
@@ -219,6 +220,7 @@ async def test_coordinator_that_resigns_looks_for_nothing_any_longer(world: Coor
     assert not world.faults
 
 
+@interpreted_only
 def test_turn_takes_a_slice_however_many_names_and_groups_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """The work of each turn is counted: what one character takes, and the slice, limit it."""
     done: list[tuple[str, Found]] = []
