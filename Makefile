@@ -90,17 +90,20 @@ kcat:
 	    echo "kcat is missing: installing it"; apt-get update -qq && apt-get install -y -qq kcat >/dev/null; \
 	  else echo "kcat is missing: its tests are skipped (Debian: apt-get install kcat)"; fi; } || true
 
-# COMPILED=1: of the compiled modules.
+# Interpreted; COMPILED=1: on compiled modules.
 check: setup $(if $(COMPILED),is-compiled)
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(PYTEST) -q -n 2 -m "not interop and not spark and not slow and not long"
+	$(if $(COMPILED),,PYKRAFT_INTERPRETED=1) $(PYTEST) -q -n 2 -m "not interop and not spark and not slow and not long"
 
+# On compiled modules, as users run them; a clone that was not compiled before is not so afterwards.
 # More processes than cores: most of these tests wait for something.
 test: check java kcat
-	$(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "(interop or spark or slow) and not long"
+	@$(FORM) 2>/dev/null && was_compiled=yes; $(MAKE) is-compiled && \
+	  { $(PYTEST) -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m "(interop or spark or slow) and not long"; \
+	    status=$$?; test -n "$$was_compiled" || $(MAKE) interpreted; exit $$status; }
 
 # What takes minutes or compares with a running Kafka (tests/long_tests.py), more seeds, and all planted bugs.
 test-long: setup java kcat
