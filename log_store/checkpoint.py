@@ -68,7 +68,7 @@ def read_offset_checkpoint(disk: Disk, path: str) -> dict[tuple[str, int], int]:
 
 def write_offset_checkpoint(disk: Disk, path: str, offsets: Mapping[tuple[str, int], int]) -> None:
     """Replace the file; durable on return."""
-    lines = (f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items())
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in offsets.items()]
     disk.write_atomic(path, encode_checkpoint(lines))
 
 

@@ -137,7 +137,7 @@ def _start_of(entry: EpochEntry) -> int:
 
 def encode_entries(entries: Epochs) -> bytes:
     """Kafka's text: version, count, ``epoch start_offset`` lines."""
-    return encode_checkpoint(f"{entry.epoch} {entry.start_offset}" for entry in entries)
+    return encode_checkpoint([f"{entry.epoch} {entry.start_offset}" for entry in entries])
 
 
 def decode_entries(data: bytes, path: str) -> Epochs:

@@ -92,7 +92,7 @@ def snapshot_path(directory: str, offset: int) -> str:
 
 def list_snapshots(disk: Disk, directory: str) -> list[int]:
     """The offsets of the existing snapshots, in order."""
-    matches = (_NAME.fullmatch(name) for name in disk.list(directory))
+    matches = [_NAME.fullmatch(name) for name in disk.list(directory)]
     return [int(match[1]) for match in matches if match is not None]
 
 

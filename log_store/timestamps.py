@@ -90,11 +90,11 @@ class TimeLookup:
             body = decompress(
                 header.compression, batch[HEADER_BYTES : header.size_bytes], MOST_UNFOLDED_BYTES
             )
-            times = (
+            times = [
                 timestamp_of(header.base_timestamp, span.timestamp_delta)
                 for span in iter_spans(body, header.record_count)
                 if span.offset_delta >= least_delta
-            )
+            ]
             return max(times, default=NO_TIMESTAMP)
         except ProtocolError as error:
             if error.code is ErrorCode.MESSAGE_TOO_LARGE:

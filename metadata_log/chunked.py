@@ -91,4 +91,5 @@ def updated(items: Sequence[T], changed: Mapping[int, T], added: Sequence[T]) ->
 
 
 def _split(items: tuple[T, ...]) -> Iterator[tuple[T, ...]]:
-    return (items[start : start + CHUNK] for start in range(0, len(items), CHUNK))
+    for start in range(0, len(items), CHUNK):
+        yield items[start : start + CHUNK]

@@ -90,7 +90,7 @@ def check_group_config(overrides: Mapping[str, str], server: Mapping[str, str]) 
     def effective(key: GroupKey) -> int:
         return number(key, overrides.get(key.name, server.get(key.server_property or "")))
 
-    for key in (key for name, key in GROUP_KEYS.items() if name in overrides):
+    for key in [key for name, key in GROUP_KEYS.items() if name in overrides]:
         least, most = key.least_property, key.most_property
         if least and effective(key) < number(SERVER_KEYS[least], server.get(least)):
             raise KafkaError(ErrorCode.INVALID_CONFIG, f"{key.name} must be greater than or equal to {least}")

@@ -159,11 +159,11 @@ class FetchSessionCache:
         if victim is None:
             return False
         if now_ms - victim.last_fetch_ms <= EVICTION_MS:
-            closable = (
+            closable = [
                 session
                 for session in self._sessions.values()
                 if now_ms - session.created_ms > EVICTION_MS or (is_follower and not session.is_follower)
-            )
+            ]
             victim = min(closable, key=_value, default=None)
             if victim is None or (is_follower, size, NO_SESSION_ID) < _value(victim):
                 return False

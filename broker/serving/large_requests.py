@@ -7,7 +7,7 @@ The objects of one request may take 30 MB while its handler looks at them. The r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -57,10 +57,10 @@ class LargeRequests:
             await held.retried()
 
 
-def partitions_of(api: Api[Any, Any, Any], request: Message) -> Iterable[Asked]:
+def partitions_of(api: Api[Any, Any, Any], request: Message) -> Iterator[Asked]:
     """The partitions of a request that its broker must lead."""
-    named = () if api.partitions is None else api.partitions(request)
-    return ((name, None, index) for name, index in named)
+    for name, index in () if api.partitions is None else api.partitions(request):
+        yield name, None, index
 
 
 class _HeldRequest:

@@ -155,7 +155,7 @@ def complete_join(draft: ClassicDraft) -> None:
     draft.change(protocol_name=select_protocol(draft.group))
     draft.transition_to(ClassicState.COMPLETING_REBALANCE)
     draft.start_timer(TimerKind.SYNC_PHASE, draft.group.rebalance_timeout_ms)
-    draft.put_all(member.joined() for member in joined)
+    draft.put_all([member.joined() for member in joined])
     for member in joined:
         draft.restart_session(member)
         draft.complete(ParkKind.JOIN, member.member_id, build_join_response(draft.group, member.member_id))
@@ -215,6 +215,8 @@ def _abandon_sync(draft: ClassicDraft) -> None:
             error = SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS)
             draft.complete(ParkKind.SYNC, member.member_id, error)
     draft.put_all(
-        replace(member, awaiting_sync=False, synced=True, assignment=b"")
-        for member in draft.group.iter_members()
+        [
+            replace(member, awaiting_sync=False, synced=True, assignment=b"")
+            for member in draft.group.iter_members()
+        ]
     )

@@ -85,7 +85,7 @@ def _sync_while_completing(
         assignments = {given.member_id: bytes(given.assignment) for given in request.assignments}
         waiting = [other.member_id for other in draft.group.iter_members() if other.awaiting_sync]
         draft.put_all(
-            other.assigned(assignments.get(other.member_id, b"")) for other in draft.group.members.values()
+            [other.assigned(assignments.get(other.member_id, b"")) for other in draft.group.members.values()]
         )
         draft.transition_to(ClassicState.STABLE)
         draft.write_group()

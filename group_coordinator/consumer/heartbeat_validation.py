@@ -89,7 +89,9 @@ class OwnedPartitions(Set[TopicPartition]):
         return one[1] in self._by_topic.get(one[0], ())
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        return ((topic_id, index) for topic_id, indexes in self._by_topic.items() for index in indexes)
+        for topic_id, indexes in self._by_topic.items():
+            for index in indexes:
+                yield topic_id, index
 
     def __len__(self) -> int:
         return sum(map(len, self._by_topic.values()))

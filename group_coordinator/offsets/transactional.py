@@ -169,7 +169,7 @@ def refuse_all(
         answers = topics.setdefault(topic.name, [])
         for start in range(0, len(topic.partitions), _ANSWERED_AT_ONCE):
             some = topic.partitions[start : start + _ANSWERED_AT_ONCE]
-            answers.extend(_answers((one.partition_index for one in some), repeat(code)))
+            answers.extend(_answers([one.partition_index for one in some], repeat(code)))
             yield
     return _response(topics)
 

@@ -189,7 +189,7 @@ def _read_held(
         own = topic.assignment_epochs
         if own is None or len(own) != len(topic.partitions):
             own = [max(member_epoch, 0)] * len(topic.partitions)
-        epochs.update(zip(((topic.topic_id, index) for index in topic.partitions), own, strict=True))
+        epochs.update(zip([(topic.topic_id, index) for index in topic.partitions], own, strict=True))
     return frozenset((topic.topic_id, index) for topic in read for index in topic.partitions)
 
 

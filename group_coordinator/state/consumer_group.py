@@ -111,7 +111,7 @@ class _HeldByOthers(Set[TopicPartition]):
         return count > (one in self._own)
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        return (one for one in self._holders if one in self)
+        return filter(self.__contains__, self._holders)
 
     def __len__(self) -> int:
         return sum(1 for _ in self)

@@ -241,16 +241,17 @@ class Run(NamedTuple):
         return Rows(self.partitions, self.chunk.rows, self.chunk.topic_id, by_partition)
 
     def items(self) -> Iterator[tuple[int, OffsetCommitValue]]:
-        return ((self.first | place, value) for place, value in self.chunk.items())
+        for place, value in self.chunk.items():
+            yield self.first | place, value
 
     def commit_times_ms(self) -> Iterator[tuple[int, int]]:
         """By partition, without an object for each offset."""
-        times = (timestamp_ms for _, _, timestamp_ms in ROW.iter_unpack(self.chunk.rows))
+        times = [timestamp_ms for _, _, timestamp_ms in ROW.iter_unpack(self.chunk.rows)]
         return zip(self.partitions, times, strict=True)
 
 
 _NO_CHUNKS: Map[int, _Chunk] = Map()
-_number = itemgetter(0)
+_number, _value = itemgetter(0), itemgetter(1)
 
 
 class TopicOffsets:
@@ -345,7 +346,7 @@ class TopicOffsets:
         return [n for n in partitions if chunk.get(n & _LAST) == run.chunk.get(n & _LAST)]
 
     def values(self) -> Iterator[OffsetCommitValue]:
-        return (value for _, value in self.items())
+        return map(_value, self.items())
 
     @classmethod
     def of_chunk(cls, given: Rows) -> TopicOffsets:

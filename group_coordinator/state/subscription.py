@@ -82,7 +82,7 @@ class TopicsView:
         key = (member.topic_names, () if found is None else found.topics)
         known = self._by_subscription.get(key)
         if known is None:
-            ids = (self.image.topic_ids.get(name) for names in key for name in names)
+            ids = [self.image.topic_ids.get(name) for names in key for name in names]
             known = frozenset(topic_id for topic_id in ids if topic_id is not None)
             _cache_result(self._by_subscription, key, known)
         return known

@@ -12,6 +12,11 @@ ROOT: Final = Path(__file__).resolve().parent.parent.parent
 BUILD: Final = ROOT / "build" / "compiled"
 APART: Final = frozenset("tests benchmarks docs examples packaging jepsen_like build changes".split())
 """Folders with no product in them."""
+TAKES_ALL: Final = frozenset(
+    "all any bytes Counter deque dict dict.fromkeys extend frozenset join list Map max min next set sorted"
+    " sum tuple update".split()
+)
+"""What goes through a generator expression at once, and is called so."""
 
 
 class UncompilableError(Exception):
@@ -64,7 +69,8 @@ def _problems(path: str, text: str) -> Iterator[str]:
     """A name bound by two ``except`` clauses has one type in the compiled function: that of the first.
 
     While a ``finally`` waits, its error is that of whoever runs, and any that is handled then is raised at
-    its end. A name of alternatives has a value after one of them only.
+    its end. A name of alternatives has a value after one of them only. A generator expression becomes a list:
+    what was to be taken a slice at a time is made in one turn.
     """
     tree = ast.parse(text)
     yield from (f"{path}:{line}: {problem}" for line, problem in sorted(_mistranslated(tree)))
@@ -88,6 +94,22 @@ def _mistranslated(tree: ast.AST) -> Iterator[tuple[int, str]]:
             for one in ast.walk(statement)
         ):
             yield node.finalbody[0].lineno, "finally waits: use except BaseException, and raise"
+        for one in ast.iter_child_nodes(node):
+            if isinstance(one, ast.GeneratorExp) and not _takes_all(node):
+                yield (
+                    one.lineno,
+                    "a generator expression is a list here: write one, or a function that yields",
+                )
+
+
+def _takes_all(node: ast.AST) -> bool:
+    """Whether a generator expression directly in it gives all at once."""
+    if isinstance(node, ast.Call):
+        name = ast.unparse(node.func)
+        return name in TAKES_ALL or name.rpartition(".")[2] in TAKES_ALL
+    return isinstance(node, ast.Starred) or (
+        isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Tuple)
+    )
 
 
 def _clauses(function: ast.AST) -> Iterator[ast.ExceptHandler]:

@@ -75,6 +75,32 @@ def test_what_waits_in_a_finally_or_names_alternatives_is_refused_with_its_place
     sources.check({"wait.py": MISTRANSLATED.format(pattern="int() | None", last="lock.release()")})
 
 
+@pytest.mark.parametrize(
+    ("line", "is_refused"),
+    [
+        ("pass_on(name for name in names)", True),
+        ("return (name for name in names)", True),
+        ("for name in (one for one in names): pass", True),
+        ("return max(len(name) for name in names)", False),
+        ("return ' '.join(name for name in names)", False),
+        ("first, second = (int(name) for name in names)", False),
+        ("print(*(name for name in names))", False),
+        ("yield from [name for name in names]", False),
+    ],
+)
+def test_generator_expression_that_something_takes_its_time_with_is_refused(
+    line: str, is_refused: bool
+) -> None:
+    source = {"names.py": f"def of(names):\n    {line}\n"}
+    if not is_refused:
+        sources.check(source)
+        return
+    with pytest.raises(
+        sources.UncompilableError, match=r"names\.py:2: a generator expression is a list here"
+    ):
+        sources.check(source)
+
+
 def test_interpreted_class_of_a_compiled_base_is_refused() -> None:
     base = "class Link:\n    pass\n"
     derived = "from pykraft.broker.link import Link as Base\n\nclass Slow(Base):\n    pass\n"

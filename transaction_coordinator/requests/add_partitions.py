@@ -184,7 +184,9 @@ def _verify(state: ShardState, wanted: Wanted, call: Call) -> Codes:
 
 
 def _partitions_of(transaction: AddPartitionsToTxnTransaction) -> Iterator[TopicPartition]:
-    return ((topic.name, index) for topic in transaction.topics for index in topic.partitions)
+    for topic in transaction.topics:
+        for index in topic.partitions:
+            yield topic.name, index
 
 
 def build_result(

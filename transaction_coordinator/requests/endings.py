@@ -59,11 +59,11 @@ def find_expired(state: ShardState, call: Call) -> Iterator[str | None]:
 
 def handle_expiry(state: ShardState, transactional_ids: Iterable[str], call: Call) -> CoordinatorResult[None]:
     """Delete those of the ids that are still expired; the caller takes as many as fit in a batch."""
-    expired = (
+    expired = [
         name
         for name in sorted(transactional_ids)
         if (value := state.transactions.get(name)) is not None and _is_expired(value, call)
-    )
+    ]
     return CoordinatorResult(None, tuple(TransactionRecord(name, None) for name in expired))
 
 

@@ -16,15 +16,23 @@ session. (Kafka does neither.)
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from pykraft.broker.apis.records.fetch_exchange import LOOKED_AT_ONCE, FetchExchange, FetchParts
 from pykraft.broker.apis.records.fetch_reader import FetchReader
 from pykraft.broker.apis.records.large_fetches import LARGE_BYTES, LARGE_PARTITIONS, LargeFetches
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.fetch_sessions.session import FetchSession
+from pykraft.broker.serving.large_requests import Asked
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader
-from pykraft.kafka_protocol.hot.fetch_requests import TOPIC_IDS_FROM, FetchRequestView, parse_fetch_request
+from pykraft.kafka_protocol.hot.fetch_requests import (
+    TOPIC_IDS_FROM,
+    FetchRequestView,
+    FetchTopic,
+    parse_fetch_request,
+)
 from pykraft.kafka_protocol.hot.fetch_responses import build_fetch_response
 from pykraft.kafka_protocol.request_context import RequestContext
 from pykraft.runtime.turns import Turns
@@ -97,7 +105,10 @@ class FetchHandler:
         self, connection: Connection, request: FetchRequestView, session: FetchSession | None
     ) -> bool:
         topics = request.topics if session is None else [*request.topics, *session.due_topics(LOOKED_AT_ONCE)]
-        return self._replicas.hold_until_open(
-            connection,
-            ((topic.name, topic.topic_id, asked.partition) for topic in topics for asked in topic.partitions),
-        )
+        return self._replicas.hold_until_open(connection, _named(topics))
+
+
+def _named(topics: Iterable[FetchTopic]) -> Iterator[Asked]:
+    for topic in topics:
+        for asked in topic.partitions:
+            yield topic.name, topic.topic_id, asked.partition

@@ -8,7 +8,7 @@ its lease a broker does not answer them.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterator
 
 from pykraft.broker.apis.services import BrokerServices
 from pykraft.broker.replicas.replica_manager import ReplicaManager
@@ -39,9 +39,11 @@ def handle(
     return response
 
 
-def partitions_of(request: OffsetForLeaderEpochRequest) -> Iterable[tuple[str, int]]:
+def partitions_of(request: OffsetForLeaderEpochRequest) -> Iterator[tuple[str, int]]:
     """The requested partitions, by topic name and index."""
-    return ((topic.topic, asked.partition) for topic in request.topics for asked in topic.partitions)
+    for topic in request.topics:
+        for asked in topic.partitions:
+            yield topic.topic, asked.partition
 
 
 def _answer(

@@ -13,7 +13,7 @@ are refused. The first batch of a transaction waits for the transaction coordina
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -131,8 +131,9 @@ class ProduceHandler:
             young_only.end()
 
 
-def _named(request: ProduceRequestView) -> Iterable[Asked]:
-    return ((row.topic, row.topic_id, row.partition) for row in request.rows)
+def _named(request: ProduceRequestView) -> Iterator[Asked]:
+    for row in request.rows:
+        yield row.topic, row.topic_id, row.partition
 
 
 class Production:

@@ -119,7 +119,7 @@ def _known_entry(known: SnapshotEntry) -> ProducerEntry:
 def add_unknown(state: ProducerState, entries: Iterable[SnapshotEntry], offset: int) -> None:
     """Add the producers of a later snapshot whose batches are all gone, and with them their transactions."""
     gone = [known for known in entries if state.entry(known.producer_id) is None]
-    without = (known._replace(current_transaction_first_offset=NO_OFFSET) for known in gone)
+    without = [known._replace(current_transaction_first_offset=NO_OFFSET) for known in gone]
     state.add({known.producer_id: _known_entry(known) for known in without}, offset)
 
 

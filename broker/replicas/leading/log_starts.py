@@ -39,7 +39,7 @@ class LogStarts:
             while self._moved:
                 moved, self._moved = self._moved, {}
                 with self._logs.work.guarding_all("checkpoint", "log starts"):
-                    await self._logs.checkpoints.store_log_starts((p.topic, p.index) for p in moved)
+                    await self._logs.checkpoints.store_log_starts([(p.topic, p.index) for p in moved])
                     async for partition in paced(iter(moved)):
                         partition.log_start_stored()
                         self._fetchers.fetch_soon(partition)
