@@ -132,7 +132,7 @@ coverage: setup
 # In build/site. A warning is an error: not with --quiet, which would count none.
 docs: setup
 	$(BIN)/python -m tests.docs.english
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	NO_MKDOCS_2_WARNING=1 PYKRAFT_INTERPRETED=1 $(BIN)/mkdocs build --strict
 
 # Takes the pictures of README and site again. Look at them before they are committed.
 screenshots: setup
