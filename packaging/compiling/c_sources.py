@@ -11,7 +11,7 @@ from typing import Final
 
 from compiling import inheritance, plain_classes, sources
 from compiling.constants import looked_up, with_finals
-from compiling.sources import BUILD
+from compiling.sources import BUILD, UncompilableError
 
 GROUP: Final = "pykraft_compiled"
 MYPY: Final = """[mypy]
@@ -102,7 +102,10 @@ def _copy_sources(compiled: Sequence[str]) -> dict[str, list[int]]:
 
 def with_own_errors_declared(header: str) -> tuple[str, frozenset[str]]:
     """The header with room in generators for the error that each handles while it waits; their names."""
-    return header.replace(RUNNING, RUN), frozenset(GENERATOR.findall(header))
+    found = frozenset(GENERATOR.findall(header))
+    if not found:
+        raise UncompilableError("this version of mypyc writes generators in a form that cannot be corrected")
+    return header.replace(RUNNING, RUN), found
 
 
 def with_own_errors(text: str, generators: Collection[str]) -> str:

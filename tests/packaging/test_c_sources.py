@@ -1,6 +1,8 @@
 """What is changed in the C sources that the compiler writes."""
 
+import pytest
 from compiling.c_sources import with_own_errors, with_own_errors_declared, with_weak_references
+from compiling.sources import UncompilableError
 
 SOURCE = """
 static int Held_traverse(HeldObject *self)
@@ -85,3 +87,8 @@ def test_generators_own_the_errors_that_they_handle_and_nothing_else_does() -> N
     assert "_instance = self;\n    Py_CLEAR(self->mypyc_running.handled.exc_value);\n" in changed
     others = GENERATOR.replace("wait_genObject", "HeldObject")
     assert with_own_errors(others, generators) == others
+
+
+def test_generators_that_another_mypyc_writes_end_the_build() -> None:
+    with pytest.raises(UncompilableError, match="this version of mypyc"):
+        with_own_errors_declared(HEADER.replace("mypyc_running", "is_running"))
