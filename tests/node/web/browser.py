@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -72,7 +73,9 @@ class Browser:
         """
         before = self._driver.find_element(By.TAG_NAME, "html")
         self.click(selector)
-        WebDriverWait(self._driver, PATIENCE_S).until(staleness_of(before))
+        # Between two documents the driver may answer with an error of its own.
+        wait = WebDriverWait(self._driver, PATIENCE_S, ignored_exceptions=[WebDriverException])
+        wait.until(staleness_of(before))
 
     def wait_for(self, selector: str) -> None:
         """Until the page has something that the selector finds."""
