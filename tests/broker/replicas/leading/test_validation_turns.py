@@ -8,6 +8,7 @@ import pytest
 
 from pykraft.broker.apis.records.produce import ProduceHandler
 from pykraft.broker.replicas.leading.validation_turns import PIECE_WORK, ValidationTurns, Walkable
+from pykraft.broker.replicas.ports import BrokerLease
 from pykraft.kafka_protocol.compression import Compression
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.runtime.turns import TURN_US, TurnBudget
@@ -88,7 +89,12 @@ class TimedTurns(ValidationTurns):
 
 
 class TimedRows(TimedTurns):
-    """Every row of a request takes time, whatever becomes of it."""
+    """Every row of a request takes time, whatever becomes of it: at once, or when the lease is looked at."""
+
+    def __init__(self, cluster: DataCluster, clock: WorkClock) -> None:
+        super().__init__(cluster, clock)
+        replicas = cluster.brokers[1].replicas
+        replicas.lease = TimedLease(replicas.lease, clock)
 
     def has_room(self) -> bool:
         has_room = super().has_room()
@@ -96,10 +102,25 @@ class TimedRows(TimedTurns):
             self.clock.work(BATCH_US)
         return has_room
 
-    async def wait(self) -> None:
-        if not self.has_room():
-            await super().wait()
-            self.clock.work(BATCH_US)
+
+@dataclass
+class TimedLease:
+    """In slices it is looked at for each row."""
+
+    lease: BrokerLease
+    clock: WorkClock
+
+    @property
+    def epoch(self) -> int:
+        return self.lease.epoch
+
+    @property
+    def is_fenced(self) -> bool:
+        self.clock.work(BATCH_US)
+        return self.lease.is_fenced
+
+    def lease_valid(self, now_ms: int) -> bool:
+        return self.lease.lease_valid(now_ms)
 
 
 class Work:
