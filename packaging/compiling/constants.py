@@ -55,6 +55,10 @@ def with_finals(source: str, looked_up: Collection[str] = ()) -> str:
             target = item.targets[0]
             if isinstance(target, ast.Name) and bound[target.id] == 1 and target.id not in again:
                 _insert(lines, target, ": Final")
+            elif isinstance(target, ast.Tuple) and isinstance(item.value, ast.Tuple):
+                names = [ast.unparse(name) for name in target.elts]
+                if all(bound[name] == 1 and name not in again for name in names):
+                    _take_apart(lines, item, names, item.value.elts)
         elif isinstance(item, ast.AnnAssign) and item.value is not None and isinstance(item.target, ast.Name):
             kind = item.annotation
             name = item.target.id
@@ -68,6 +72,14 @@ def with_finals(source: str, looked_up: Collection[str] = ()) -> str:
                     start, end = kind.col_offset, kind.end_col_offset
                     lines[kind.lineno - 1] = f"{line[:start]}Final[{line[start:end]}]{line[end:]}"
     return "".join(lines).replace(FUTURE, f"{FUTURE}; from typing import Final", 1)
+
+
+def _take_apart(lines: list[str], item: ast.Assign, names: list[str], values: list[ast.expr]) -> None:
+    """``A, B = 1, 2`` becomes ``A: Final = 1; B: Final = 2``."""
+    each = [f"{name}: Final = {ast.unparse(value)}" for name, value in zip(names, values, strict=True)]
+    assert item.end_lineno is not None
+    left = item.end_lineno - item.lineno
+    lines[item.lineno - 1 : item.end_lineno] = ["; ".join(each) + "\n", *"\n" * left]
 
 
 def _insert(lines: list[str], after: ast.Name, text: str) -> None:

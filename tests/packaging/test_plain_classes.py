@@ -135,7 +135,8 @@ def test_a_frozen_dataclass_that_is_left_keeps_its_hash() -> None:
         ("OTHER: Final = 3", None),
         ("TWICE = 1\nTWICE = 2", None),
         ("counted = 0\ndef add():\n    global counted\n    counted += 1", None),
-        ("first, second = 1, 2", None),
+        ("first, second = 1, one.two", "first: Final = 1; second: Final = one.two"),
+        ("first, second = Kind", None),
         ("total = 0\nfor one in range(3):\n    total += one", None),
     ],
 )
