@@ -35,13 +35,14 @@ class CompiledRecordWalk(RecordWalk):
 
     def _continue(self, work: int) -> int:
         state = self._index, self._position, self._headers_left, self._end, self.greatest_delta
+        rules = self._rules
         found: list[tuple[int, bool, int]] = []
         try:
             state, steps = _record_walk.advance(
                 self._body,
                 self._count,
                 state,
-                self._rules,
+                (rules.requires_keys, rules.least_delta, rules.greatest_delta, rules.exempt_delta),
                 min(work * _STEPS_PER_WORK, _MOST_STEPS),
                 found,
                 MAX_REJECTED_RECORDS - len(self.rejected),

@@ -25,6 +25,7 @@ from pykraft.kafka_protocol.primitives import (
     read_varint,
     read_varlong,
 )
+from pykraft.lazy_dataclass import dataclass
 
 MAX_REJECTED_RECORDS = 1000
 """A walk ends after this many rejected records: the answer lists them and must not outgrow the request."""
@@ -60,7 +61,8 @@ _MANY_HEADERS = 16
 Places = tuple[int, int]
 
 
-class RecordRules(NamedTuple):
+@dataclass(slots=True)  # one is made of each batch
+class RecordRules:
     """A topic's rules for each record. Times are deltas to the base timestamp, both ends inclusive.
 
     ``exempt_delta`` is the delta that means that a record has no timestamp.

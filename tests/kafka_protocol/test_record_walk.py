@@ -3,6 +3,7 @@
 Every body is walked in Python and, where it is installed, by the compiled loop.
 """
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
@@ -310,7 +311,7 @@ def test_walk_stops_when_its_work_is_done_and_continues_where_it_was() -> None:
 def test_compiled_walk_stops_when_its_work_is_done_and_continues_where_it_was() -> None:
     shapes = [Shape(b"k", bytes(index % 50), ((b"h", None),) * (index % 40)) for index in range(3000)]
     body = body_of(shapes)
-    done = CompiledRecordWalk(body, len(shapes), ANYTHING._replace(requires_keys=True, greatest_delta=0))
+    done = CompiledRecordWalk(body, len(shapes), replace(ANYTHING, requires_keys=True, greatest_delta=0))
     steps = 0
     while not done.is_done:
         assert done.advance(10) <= 10
@@ -344,7 +345,7 @@ def test_records_of_one_length_cost_little_work_and_others_one_each() -> None:
 
 def test_walk_ends_early_when_too_many_records_break_a_rule() -> None:
     count = 100 * MAX_REJECTED_RECORDS
-    done = RecordWalk(body_of([Shape()] * count), count, ANYTHING._replace(requires_keys=True))
+    done = RecordWalk(body_of([Shape()] * count), count, replace(ANYTHING, requires_keys=True))
     work = 0
     while not done.is_done:
         work += done.advance(500)
@@ -352,7 +353,7 @@ def test_walk_ends_early_when_too_many_records_break_a_rule() -> None:
     assert work < 2 * MAX_REJECTED_RECORDS
     if IS_COMPILED:
         compiled = CompiledRecordWalk(
-            body_of([Shape()] * count), count, ANYTHING._replace(requires_keys=True)
+            body_of([Shape()] * count), count, replace(ANYTHING, requires_keys=True)
         )
         compiled.advance(1 << 30)
         assert compiled.is_done and len(compiled.rejected) == MAX_REJECTED_RECORDS
