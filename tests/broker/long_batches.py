@@ -42,9 +42,9 @@ class Gate(ValidationTurns):
         """In the middle of a walk."""
         self._short_at_once = short_at_once
 
-    def walk_now(self, batch: Walkable) -> bool:
+    def walk_now(self, batch: Walkable, *, is_first: bool = False) -> bool:
         if not self._short_at_once:
-            return super().walk_now(batch)
+            return super().walk_now(batch, is_first=is_first)
         if as_type(batch, ClientBatch).header.record_count >= LONG:
             return False
         while not (batch.is_done or batch.is_large):

@@ -92,8 +92,7 @@ class ProduceHandler:
         if not replicas.is_reconciled and replicas.hold_until_open(connection, _named(request)):
             return
         production = Production(self, connection, header, request, slot)
-        for _ in production.look_for_transaction():
-            pass
+        production.look_for_transaction(request.rows)
         if not production.run():
             self._go_on(connection, production.run_in_slices)
 
@@ -122,7 +121,7 @@ class ProduceHandler:
                 request = await self.slices.result(parse_in_slices(frame, 0, header.api_version))
                 await self._large.until_open(lambda: _named(request))
                 production = Production(self, connection, header, request, slot, self.slices)
-                await self.slices.finish(production.look_for_transaction())
+                await self.slices.finish(production.look_in_slices())
                 if await self.slices.result(production.begin_transaction()):
                     await production.run_in_slices()
                     return
@@ -207,13 +206,20 @@ class Production:
         self._refused: KafkaError | None = None
         self._has_transaction = False
 
-    def look_for_transaction(self) -> Generator[None, None, None]:
-        """See whether a batch is transactional; yields between slices."""
-        for number, row in enumerate(self._rows, 1):
-            if not number % _ASKED_PER_SLICE:
-                yield
+    def look_for_transaction(self, rows: Sequence[ProduceRow]) -> None:
+        """See whether a batch of these is transactional."""
+        for row in rows:
             if is_transactional(row.records):
                 self._has_transaction = True
+                return
+
+    def look_in_slices(self) -> Generator[None, None, None]:
+        """As :meth:`look_for_transaction`, for all rows; yields between slices."""
+        for number in range(0, len(self._rows), _ASKED_PER_SLICE):
+            if number:
+                yield
+            self.look_for_transaction(self._rows[number : number + _ASKED_PER_SLICE])
+            if self._has_transaction:
                 return
 
     def run(self) -> bool:
@@ -350,7 +356,10 @@ class Production:
 
     def _validate_now(self, batch: ClientBatch) -> bool:
         """Validate the batch if the rest of this turn is enough; whether it was."""
-        if batch.needs_recompression or not self._handler.validation.walk_now(batch) or batch.is_large:
+        if batch.needs_recompression:
+            return False
+        is_done = self._handler.validation.walk_now(batch, is_first=not self._results)
+        if batch.is_large or not is_done:
             return False
         batch.finish()
         return True

@@ -45,11 +45,13 @@ class ValidationTurns:
         self.memory = asyncio.Semaphore(MAX_UNFOLDED_BATCHES)
         """Held while a large batch is decompressed, and while a batch is recompressed."""
 
-    def walk_now(self, batch: Walkable) -> bool:
-        """Advance through ``batch`` while this turn has room.
+    def walk_now(self, batch: Walkable, *, is_first: bool = False) -> bool:
+        """Advance through ``batch`` while this turn has room. It had for a request and its ``is_first`` batch.
 
         Returns whether it is done or found to be large. Raises what ``advance`` raises.
         """
+        if is_first:
+            batch.advance(PIECE_WORK)
         while not (batch.is_done or batch.is_large):
             if not self._turns.has_room():
                 return False

@@ -270,8 +270,8 @@ async def test_batch_that_is_refused_before_its_walk_goes_on_is_not_appended_in_
     lease = cluster.brokers[1].lease
 
     class ExpiringGate(Gate):
-        def walk_now(self, batch: Walkable) -> bool:
-            is_walked = super().walk_now(batch)
+        def walk_now(self, batch: Walkable, *, is_first: bool = False) -> bool:
+            is_walked = super().walk_now(batch, is_first=is_first)
             lease.valid = is_walked
             return is_walked
 

@@ -78,8 +78,8 @@ class TimedTurns(ValidationTurns):
         self.clock = clock
         clock.count_turns()
 
-    def walk_now(self, batch: Walkable) -> bool:
-        return super().walk_now(self._timed(batch))
+    def walk_now(self, batch: Walkable, *, is_first: bool = False) -> bool:
+        return super().walk_now(self._timed(batch), is_first=is_first)
 
     async def walk(self, batch: Walkable) -> None:
         await super().walk(self._timed(batch))
