@@ -47,7 +47,7 @@ STAGES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
         "parse the request",
         (
             "kafka_protocol/hot/produce.py:parse",
-            "kafka_protocol/hot/fetch_requests.py:parse",
+            "kafka_protocol/hot/fetch_requests.py",
             "kafka_protocol/headers.py",
         ),
     ),

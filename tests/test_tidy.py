@@ -34,9 +34,6 @@ LARGE_FUNCTIONS = {
     "group_coordinator/loading.py:Loader._load": 110,  # the loop over records, measured
     "jepsen_like/simulation/cluster/checks/derived_checks.py:_find_in_producers": 70,
     "jepsen_like/simulation/quorum/scenario.py:Scenario.run": 70,  # a match over steps
-    "kafka_protocol/hot/fetch_requests.py:_parse_classic": 80,  # one pass, measured
-    "kafka_protocol/hot/fetch_requests.py:_parse_flexible": 80,
-    "kafka_protocol/hot/fetch_responses.py:build_in_slices": 100,
     "kafka_protocol/record_codec.py:_read_records": 70,  # the loop over records, measured
     "kafka_protocol/record_walk.py:RecordWalk._read_records": 110,  # the specification of the compiled walk
     "log_store/opening.py:open_parts": 80,

@@ -83,7 +83,14 @@ def build_follower_fetch(
         out += topic_id
         write_uvarint(out, len(partitions) + 1)
         for partition in partitions:
-            out += _PARTITION.pack(*partition)
+            out += _PARTITION.pack(
+                partition.partition,
+                partition.current_leader_epoch,
+                partition.fetch_offset,
+                partition.last_fetched_epoch,
+                partition.log_start_offset,
+                partition.max_bytes,
+            )
             out.append(0)
         out.append(0)
     write_uvarint(out, len(forgotten) + 1)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from struct import Struct
 from struct import error as struct_error
-from typing import NamedTuple
+from typing import Any
 
 from pykraft.kafka_protocol.codec.pace import MAX_ITEMS, MAX_LISTS, SLICE_BYTES, TooManyItemsError
 from pykraft.kafka_protocol.codec.tagged import read_tag, read_tag_count
@@ -29,6 +29,7 @@ from pykraft.kafka_protocol.hot.wire import (
 from pykraft.kafka_protocol.ids import Uuid
 from pykraft.kafka_protocol.messages import records as tables
 from pykraft.kafka_protocol.primitives import ProtocolError, read_uvarint
+from pykraft.lazy_dataclass import dataclass
 
 _VERSIONS = range(tables.FetchRequest.MIN_VERSION, tables.FetchRequest.MAX_VERSION + 1)
 _FLEXIBLE_FROM = tables.FetchRequest.FLEXIBLE_FROM
@@ -53,9 +54,11 @@ _NO_SESSION = (0, -1)
 _PARTITIONS = {version: layout(tables.FetchPartition, "partition", version) for version in _VERSIONS}
 _CLUSTER_ID_TAG = 0
 _REPLICA_STATE = TaggedStruct(tables.FetchRequest, "replica_state", "replica_id")
+_MALFORMED = (struct_error, IndexError, UnicodeDecodeError)
 
 
-class FetchPartition(NamedTuple):
+@dataclass(slots=True)  # these are made of each request, and frozen ones take three times as long
+class FetchPartition:
     """A request's fields for one partition. Absent ones keep the protocol's defaults."""
 
     partition: int
@@ -66,7 +69,8 @@ class FetchPartition(NamedTuple):
     max_bytes: int
 
 
-class FetchTopic(NamedTuple):
+@dataclass(slots=True)
+class FetchTopic:
     """``name`` up to version 12, ``topic_id`` from version 13; the other is None."""
 
     name: str | None
@@ -74,7 +78,8 @@ class FetchTopic(NamedTuple):
     partitions: list[FetchPartition]
 
 
-class ForgottenTopic(NamedTuple):
+@dataclass(slots=True)
+class ForgottenTopic:
     """Partitions that leave a fetch session."""
 
     name: str | None
@@ -82,7 +87,8 @@ class ForgottenTopic(NamedTuple):
     partitions: list[int]
 
 
-class FetchRequestView(NamedTuple):
+@dataclass(slots=True)
+class FetchRequestView:
     """A parsed request. ``replica_id`` is -1 for consumers; ``replica_epoch`` -1 if none was sent.
 
     ``rack_id`` is None before version 11: such a consumer knows leaders only (KIP-392).
@@ -114,92 +120,168 @@ class FetchRequestView(NamedTuple):
 
 def parse_fetch_request(body: memoryview, position: int, version: int) -> FetchRequestView:
     """Parse the body that starts at ``position`` and fills the rest of the frame."""
-    steps = parse_in_slices(body, position, version)
-    try:
-        while True:
-            next(steps)
-    except StopIteration as end:
-        request: FetchRequestView = end.value
-        return request
-
-
-def parse_in_slices(body: memoryview, position: int, version: int) -> Generator[None, None, FetchRequestView]:
-    """As :func:`parse_fetch_request`; yields after each slice.
-
-    :class:`~.pace.TooManyItemsError` if topics and partitions together are too many.
-    """
-    try:
-        parse = _parse_flexible if version >= _FLEXIBLE_FROM else _parse_classic
-        request, position = yield from parse(body, position, version)
-    except (struct_error, IndexError, UnicodeDecodeError) as error:
-        raise ProtocolError(f"malformed Fetch request: {error}") from None
-    if position != len(body):
-        raise ProtocolError(f"{len(body) - position} bytes after a Fetch request")
+    parser = _Parser(body, position, version)
+    while (request := parser.advance()) is None:
+        pass
     return request
 
 
-def _parse_classic(
-    body: memoryview, position: int, version: int
-) -> Generator[None, None, tuple[FetchRequestView, int]]:
-    end = len(body)
-    head = _HEADS[version]
-    fields = head.unpack_from(body, position)
-    if version < _SESSIONS_FROM:
-        fields += _NO_SESSION
-    replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = fields
-    position += head.size
-    partition_layout = _PARTITIONS[version]
-    (topic_count,) = unpack_int32(body, position)
-    position += INT32_BYTES
-    check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
-    allowed = MAX_ITEMS - topic_count
-    if topic_count > MAX_LISTS:
-        raise _too_many()
-    topics: list[FetchTopic] = []
-    pause_at = position + SLICE_BYTES
-    for _ in range(topic_count):
-        if position >= pause_at:
-            yield
-            pause_at = position + SLICE_BYTES
-        name, position = read_text(body, position)
-        (count,) = unpack_int32(body, position)
-        position += INT32_BYTES
-        check_count(count, end - position, partition_layout.size)
-        allowed -= count
-        if allowed < 0:
+def parse_in_slices(body: memoryview, position: int, version: int) -> Generator[None, None, FetchRequestView]:
+    """As :func:`parse_fetch_request`; yields between slices of :data:`~.pace.SLICE_BYTES`.
+
+    :class:`~.pace.TooManyItemsError` if topics and partitions together are too many.
+    """
+    parser = _Parser(body, position, version)
+    while (request := parser.advance()) is None:
+        yield
+    return request
+
+
+class _Parser:
+    """Where the parse of one request is. One is made of each request: a generator would cost more."""
+
+    __slots__ = (
+        "_allowed",
+        "_body",
+        "_end",
+        "_flexible",
+        "_forgets",
+        "_forgotten",
+        "_head",
+        "_layout",
+        "_partition_bytes",
+        "_partitions",
+        "_partitions_left",
+        "_position",
+        "_topics",
+        "_topics_left",
+        "_version",
+    )
+
+    def __init__(self, body: memoryview, position: int, version: int) -> None:
+        self._body = body
+        self._end = len(body)
+        self._position = position
+        self._version = version
+        self._flexible = version >= _FLEXIBLE_FROM
+        self._layout = _PARTITIONS[version]
+        self._partition_bytes = self._layout.size
+        self._head: tuple[Any, ...] = ()
+        """From the replica id to the session epoch; empty until it is parsed."""
+        self._allowed = MAX_ITEMS
+        self._topics: list[FetchTopic] = []
+        self._forgotten: list[ForgottenTopic] = []
+        self._forgets = False
+        """Whether the array of forgotten topics has begun."""
+        self._topics_left = 0
+        """Of the array that is being parsed."""
+        self._partitions: list[FetchPartition] = []
+        self._partitions_left = 0
+
+    def advance(self) -> FetchRequestView | None:
+        """Parse a slice; the request, if it was the last."""
+        try:
+            if not self._head:
+                self._begin()
+            pause_at = self._position + SLICE_BYTES
+            while self._partitions_left or self._topics_left or self._begin_forgotten():
+                if self._position >= pause_at:
+                    return None
+                if self._partitions_left:
+                    self._partitions_left -= 1
+                    self._parse_partition()
+                else:
+                    self._topics_left -= 1
+                    self._begin_topic()
+                if self._flexible and not self._partitions_left:
+                    self._position = skip_tags(self._body, self._position, self._end)
+            return self._finish()
+        except _MALFORMED as error:
+            raise ProtocolError(f"malformed Fetch request: {error}") from None
+
+    def _begin(self) -> None:
+        layout = _HEADS[self._version]
+        head = layout.unpack_from(self._body, self._position)
+        if self._version >= _REPLICA_STATE_FROM:
+            head = _NO_REPLICA + head
+        elif self._version < _SESSIONS_FROM:
+            head += _NO_SESSION
+        self._head = head
+        self._position += layout.size
+        self._topics_left = self._count_topics()
+
+    def _begin_forgotten(self) -> bool:
+        """Behind the topics; whether some are forgotten."""
+        if self._forgets or self._version < _SESSIONS_FROM:
+            return False
+        self._forgets = True
+        self._topics_left = self._count_topics()
+        return self._topics_left > 0
+
+    def _count_topics(self) -> int:
+        count = self._count(_MIN_TOPIC_BYTES)
+        if count > MAX_LISTS:
             raise _too_many()
-        partitions: list[FetchPartition] = []
-        for _ in range(count):
-            if position >= pause_at:
-                yield
-                pause_at = position + SLICE_BYTES
-            fields = partition_layout.unpack_from(body, position)
-            position += partition_layout.size
-            if version >= _LEADER_EPOCH_FROM:
-                index, leader_epoch, offset, log_start, limit = fields
-            elif version >= _LOG_START_FROM:
-                index, offset, log_start, limit = fields
-                leader_epoch = -1
-            else:
-                index, offset, limit = fields
-                leader_epoch = log_start = -1
-            partitions.append(FetchPartition(index, leader_epoch, offset, -1, log_start, limit))
-        topics.append(FetchTopic(name, None, partitions))
-    forgotten: list[ForgottenTopic] = []
-    rack_id: str | None = None
-    if version >= _SESSIONS_FROM:
-        (topic_count,) = unpack_int32(body, position)
-        position += INT32_BYTES
-        check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
-        allowed -= topic_count
-        if allowed < 0 or topic_count > MAX_LISTS:
+        return count
+
+    def _count(self, min_bytes: int) -> int:
+        """The length of an array that is not null."""
+        if self._flexible:
+            count, self._position = read_uvarint(self._body, self._position)
+            count -= 1
+        else:
+            (count,) = unpack_int32(self._body, self._position)
+            self._position += INT32_BYTES
+        check_count(count, self._end - self._position, min_bytes)
+        self._allowed -= count
+        if self._allowed < 0:
             raise _too_many()
-        if topic_count:
-            forgotten, position = yield from _classic_forgotten(body, position, topic_count, allowed)
-    if version >= _RACK_FROM:
-        rack_id, position = read_text(body, position)
-    return (
-        FetchRequestView(
+        return count
+
+    def _begin_topic(self) -> None:
+        """A forgotten one is parsed as a whole."""
+        body, position = self._body, self._position
+        name: str | None = None
+        topic_id: Uuid | None = None
+        if self._version >= TOPIC_IDS_FROM:
+            self._position += UUID_BYTES
+            if self._position > self._end:
+                raise ProtocolError("a topic id reaches past the end of the request")
+            topic_id = Uuid(bytes(body[position : self._position]))
+        elif self._flexible:
+            name, self._position = read_compact_text(body, position)
+        else:
+            name, self._position = read_text(body, position)
+        if self._forgets:
+            count = self._count(INT32_BYTES)
+            indexes = list(Struct(f">{count}i").unpack_from(body, self._position))
+            self._forgotten.append(ForgottenTopic(name, topic_id, indexes))
+            self._position += INT32_BYTES * count
+        else:
+            self._partitions_left = self._count(self._partition_bytes + self._flexible)
+            self._partitions = []
+            self._topics.append(FetchTopic(name, topic_id, self._partitions))
+
+    def _parse_partition(self) -> None:
+        fields = self._layout.unpack_from(self._body, self._position)
+        self._position += self._partition_bytes
+        leader_epoch = last_epoch = log_start = -1
+        if self._flexible:
+            index, leader_epoch, offset, last_epoch, log_start, limit = fields
+            self._position = skip_tags(self._body, self._position, self._end)
+        elif self._version >= _LEADER_EPOCH_FROM:
+            index, leader_epoch, offset, log_start, limit = fields
+        elif self._version >= _LOG_START_FROM:
+            index, offset, log_start, limit = fields
+        else:
+            index, offset, limit = fields
+        self._partitions.append(FetchPartition(index, leader_epoch, offset, last_epoch, log_start, limit))
+
+    def _finish(self) -> FetchRequestView:
+        """Parse what is behind the arrays."""
+        body = self._body
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = self._head
+        request = FetchRequestView(
             replica_id,
             -1,
             max_wait_ms,
@@ -208,154 +290,33 @@ def _parse_classic(
             isolation,
             session_id,
             session_epoch,
-            topics,
-            forgotten,
-            rack_id,
+            self._topics,
+            self._forgotten,
             None,
-        ),
-        position,
-    )
+            None,
+        )
+        position = self._position
+        if self._flexible:
+            request.rack_id, position = read_compact_text(body, position)
+            position = self._parse_tags(request, position)
+        elif self._version >= _RACK_FROM:
+            request.rack_id, position = read_text(body, position)
+        if position != self._end:
+            raise ProtocolError(f"{self._end - position} bytes after a Fetch request")
+        return request
 
-
-def _classic_forgotten(
-    body: memoryview, position: int, topic_count: int, allowed: int
-) -> Generator[None, None, tuple[list[ForgottenTopic], int]]:
-    end = len(body)
-    forgotten: list[ForgottenTopic] = []
-    pause_at = position + SLICE_BYTES
-    for _ in range(topic_count):
-        if position >= pause_at:
-            yield
-            pause_at = position + SLICE_BYTES
-        name, position = read_text(body, position)
-        (count,) = unpack_int32(body, position)
-        position += INT32_BYTES
-        check_count(count, end - position, INT32_BYTES)
-        allowed -= count
-        if allowed < 0:
-            raise _too_many()
-        forgotten.append(ForgottenTopic(name, None, _int_array(body, position, count)))
-        position += INT32_BYTES * count
-    return forgotten, position
-
-
-def _parse_flexible(
-    body: memoryview, position: int, version: int
-) -> Generator[None, None, tuple[FetchRequestView, int]]:
-    end = len(body)
-    head = _HEADS[version]
-    fields = head.unpack_from(body, position)
-    if version >= _REPLICA_STATE_FROM:
-        fields = _NO_REPLICA + fields
-    replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = fields
-    topic_count, position = read_uvarint(body, position + head.size)
-    topic_count -= 1
-    check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
-    allowed = MAX_ITEMS - topic_count
-    if topic_count > MAX_LISTS:
-        raise _too_many()
-    topics: list[FetchTopic] = []
-    pause_at = position + SLICE_BYTES
-    partition_layout = _PARTITIONS[version]
-    unpack, partition_bytes = partition_layout.unpack_from, partition_layout.size
-    for _ in range(topic_count):
-        if position >= pause_at:
-            yield
-            pause_at = position + SLICE_BYTES
-        name, topic_id, position = _topic_key(body, position, version)
-        count, position = read_uvarint(body, position)
-        count -= 1
-        check_count(count, end - position, partition_bytes + 1)
-        allowed -= count
-        if allowed < 0:
-            raise _too_many()
-        partitions: list[FetchPartition] = []
-        for _ in range(count):
-            if position >= pause_at:
-                yield
-                pause_at = position + SLICE_BYTES
-            partitions.append(FetchPartition(*unpack(body, position)))
-            position += partition_bytes
-            # Nearly always there are no tags, and a call takes as long as the rest of a partition.
-            position = skip_tags(body, position, end) if body[position] else position + 1
-        topics.append(FetchTopic(name, topic_id, partitions))
-        position = skip_tags(body, position, end) if body[position] else position + 1
-    topic_count, position = read_uvarint(body, position)
-    topic_count -= 1
-    check_count(topic_count, end - position, _MIN_TOPIC_BYTES)
-    allowed -= topic_count
-    if allowed < 0 or topic_count > MAX_LISTS:
-        raise _too_many()
-    forgotten: list[ForgottenTopic] = []
-    if topic_count:
-        forgotten, position = yield from _flexible_forgotten(body, position, version, topic_count, allowed)
-    rack_id, position = read_compact_text(body, position)
-    replica_epoch = -1
-    cluster_id: str | None = None
-    if body[position] == 0:
-        position += 1
-    else:
+    def _parse_tags(self, request: FetchRequestView, position: int) -> int:
+        """Returns the position behind them."""
+        body, end = self._body, self._end
         count, position = read_tag_count(body, position, end)
         for _ in range(count):
             tag, start, position = read_tag(body, position, end)
             if tag == _CLUSTER_ID_TAG:
-                cluster_id, _ = read_nullable_compact_text(body, start)
-            elif tag == _REPLICA_STATE.tag and version >= _REPLICA_STATE_FROM:
-                replica_id, replica_epoch = _REPLICA_STATE.layout.unpack_from(body, start)
-    return (
-        FetchRequestView(
-            replica_id,
-            replica_epoch,
-            max_wait_ms,
-            min_bytes,
-            max_bytes,
-            isolation,
-            session_id,
-            session_epoch,
-            topics,
-            forgotten,
-            rack_id,
-            cluster_id,
-        ),
-        position,
-    )
-
-
-def _flexible_forgotten(
-    body: memoryview, position: int, version: int, topic_count: int, allowed: int
-) -> Generator[None, None, tuple[list[ForgottenTopic], int]]:
-    end = len(body)
-    forgotten: list[ForgottenTopic] = []
-    pause_at = position + SLICE_BYTES
-    for _ in range(topic_count):
-        if position >= pause_at:
-            yield
-            pause_at = position + SLICE_BYTES
-        name, topic_id, position = _topic_key(body, position, version)
-        count, position = read_uvarint(body, position)
-        count -= 1
-        check_count(count, end - position, INT32_BYTES)
-        allowed -= count
-        if allowed < 0:
-            raise _too_many()
-        forgotten.append(ForgottenTopic(name, topic_id, _int_array(body, position, count)))
-        position = skip_tags(body, position + INT32_BYTES * count, end)
-    return forgotten, position
+                request.cluster_id, _ = read_nullable_compact_text(body, start)
+            elif tag == _REPLICA_STATE.tag and self._version >= _REPLICA_STATE_FROM:
+                request.replica_id, request.replica_epoch = _REPLICA_STATE.layout.unpack_from(body, start)
+        return position
 
 
 def _too_many() -> TooManyItemsError:
     return TooManyItemsError(f"more than {MAX_ITEMS} topics and partitions, or than {MAX_LISTS} topics")
-
-
-def _topic_key(body: memoryview, position: int, version: int) -> tuple[str | None, Uuid | None, int]:
-    if version >= TOPIC_IDS_FROM:
-        following = position + UUID_BYTES
-        if following > len(body):
-            raise ProtocolError("a topic id reaches past the end of the request")
-        return None, Uuid(bytes(body[position:following])), following
-    name, position = read_compact_text(body, position)
-    return name, None, position
-
-
-def _int_array(body: memoryview, position: int, count: int) -> list[int]:
-    return list(Struct(f">{count}i").unpack_from(body, position))

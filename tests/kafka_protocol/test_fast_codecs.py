@@ -189,7 +189,7 @@ def test_fetch_requests_parse_to_what_was_encoded(data: st.DataObject, version: 
             sent.topic_id if version >= 13 else sent.topic
         )
         for p, q in zip(got.partitions, sent.partitions, strict=True):
-            assert p == (
+            assert p == fetch_requests.FetchPartition(
                 q.partition,
                 q.current_leader_epoch,
                 q.fetch_offset,
@@ -262,7 +262,8 @@ def test_fetch_responses_decode_to_what_was_built(data: st.DataObject, version: 
     for (topic, sent_results), decoded in zip(topics, response.responses, strict=True):
         assert topic == (decoded.topic_id if version >= 13 else decoded.topic)
         for sent, got in zip(sent_results, decoded.partitions, strict=True):
-            assert (got.partition_index, got.error_code, got.high_watermark) == sent[:3]
+            assert (got.partition_index, got.error_code) == (sent.partition, sent.error_code)
+            assert got.high_watermark == sent.high_watermark
             assert got.last_stable_offset == sent.last_stable_offset
             aborted = got.aborted_transactions
             assert sent.aborted == (
@@ -317,8 +318,8 @@ def test_follower_requests_are_real_fetch_requests(data: st.DataObject) -> None:
     request = records.FetchRequest.decode(bytes(frame[4 + position :]), 17)
     assert (request.replica_state.replica_id, request.replica_state.replica_epoch) == (1, 42)
     parsed = fetch_requests.parse_fetch_request(memoryview(frame)[4:], position, 17)
-    assert parsed.topics == [(None, topic_id, partitions) for topic_id, partitions in topics]
-    assert parsed.forgotten == [(None, topic_id, indexes) for topic_id, indexes in forgotten]
+    assert parsed.topics == [fetch_requests.FetchTopic(None, *named) for named in topics]
+    assert parsed.forgotten == [fetch_requests.ForgottenTopic(None, *named) for named in forgotten]
     assert (parsed.replica_id, parsed.replica_epoch) == (1, 42)
     assert (parsed.session_id, parsed.session_epoch) == (session_id, session_epoch)
 
@@ -337,6 +338,37 @@ def test_every_truncation_of_a_fetch_request_is_refused(version: int) -> None:
             fetch_requests.parse_fetch_request(memoryview(body)[:end], 0, version)
     with pytest.raises(ProtocolError):
         fetch_requests.parse_fetch_request(memoryview(body + b"x"), 0, version)
+
+
+@pytest.mark.parametrize("version", [4, 11, 12, 18])
+def test_long_fetch_messages_take_several_slices(monkeypatch: pytest.MonkeyPatch, version: int) -> None:
+    monkeypatch.setattr(fetch_requests, "SLICE_BYTES", 64)
+    named = {"topic_id": b"i" * 16} if version >= 13 else {"topic": "topic"}
+
+    def slices_of(topics: int, partitions: int, forgotten: int) -> int:
+        asked = records.FetchTopic(partitions=[records.FetchPartition(partition=1)] * partitions, **named)
+        gone = records.ForgottenTopic(partitions=[1, 2], **named)
+        request = records.FetchRequest(topics=[asked] * topics, forgotten_topics_data=[gone] * forgotten)
+        body = memoryview(request.encode(version))
+        parsed = fetch_requests.parse_fetch_request(body, 0, version)
+        assert [len(topic.partitions) for topic in parsed.topics] == [partitions] * topics
+        assert [topic.partitions for topic in parsed.forgotten] == [[1, 2]] * forgotten
+        return 1 + sum(1 for _ in fetch_requests.parse_in_slices(body, 0, version))
+
+    assert slices_of(1, 1, 0) == 1
+    assert slices_of(40, 0, 0) > 2 and slices_of(20, 1, 0) > 2 and slices_of(1, 40, 0) > 2
+    assert version < 7 or slices_of(0, 0, 40) > 2
+
+    result = fetch_responses.FetchResult(1, 0, 5, 0, b"records")
+    key: str | Uuid = Uuid(b"t" * 16) if version >= 13 else "t"
+    for counts, slices in ([499], 1), ([600, *[0] * 600], 3):
+        topics = [(key, [result] * count) for count in counts]
+        assert slices == 1 + sum(1 for _ in fetch_responses.build_in_slices(version, 1, topics))
+        frame = flatten(fetch_responses.build_fetch_response(version, 1, topics))
+        response = records.FetchResponse.decode(
+            frame[4 + len(encode_response_header(1, version, 1)) :], version
+        )
+        assert [len(topic.partitions) for topic in response.responses] == counts
 
 
 @pytest.mark.parametrize("version", [8, 12, 13])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 
 from pykraft.broker.apis.records.fetch_reader import FetchReader, Found
@@ -17,13 +17,12 @@ from pykraft.broker.fetch_sessions.session import (
 )
 from pykraft.broker.replicas.partition.state import FetchWaiter
 from pykraft.broker.replicas.replica_selector import RACK_AWARE_SELECTOR
-from pykraft.kafka_protocol.codec.pace import at_once
 from pykraft.kafka_protocol.connection import Connection, ResponseSlot
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.headers import RequestHeader
 from pykraft.kafka_protocol.hot.fetch_requests import TOPIC_IDS_FROM, FetchRequestView, FetchTopic
-from pykraft.kafka_protocol.hot.fetch_responses import build_fetch_response, build_in_slices
-from pykraft.runtime.network.streams import Chunk
+from pykraft.kafka_protocol.hot.fetch_responses import build_fetch_response
+from pykraft.kafka_protocol.hot.wire import NodeEndpoint
 from pykraft.runtime.slices import Slices
 from pykraft.runtime.turns import Turns
 
@@ -114,19 +113,10 @@ class FetchParts:
                 ErrorCode.NOT_LEADER_OR_FOLLOWER, f"replica {replica_id} has a newer incarnation"
             )
 
-    def build_answer(
-        self, connection: Connection, header: RequestHeader, results: Results, session_id: int
-    ) -> Generator[None, None, list[Chunk]]:
-        """In slices, if there are very many results."""
+    def hinted(self, connection: Connection, results: Results) -> Sequence[NodeEndpoint]:
+        """The endpoints of the leaders that results hint at."""
         leaders = {r.leader[0] for _, of_topic in results for r in of_topic if r.leader is not None}
-        listener = connection.listener_name
-        return build_in_slices(
-            header.api_version,
-            header.correlation_id,
-            results,
-            session_id=session_id,
-            endpoints=find_endpoints(self._metadata.image, leaders, listener) if leaders else (),
-        )
+        return find_endpoints(self._metadata.image, leaders, connection.listener_name) if leaders else ()
 
 
 class FetchExchange:
@@ -258,8 +248,15 @@ class FetchExchange:
             )
             session_id = NO_SESSION_ID if created is None else created.id
         parts.reader.count_sent(results, is_replica=request.replica_id >= 0)
-        answer = parts.build_answer(self.connection, self.header, results, session_id)
-        self._slot.complete_framed(at_once(answer))
+        self._slot.complete_framed(
+            build_fetch_response(
+                self.header.api_version,
+                self.header.correlation_id,
+                results,
+                session_id=session_id,
+                endpoints=parts.hinted(self.connection, results),
+            )
+        )
 
     # -- waiting ---------------------------------------------------------------------------------------
 

@@ -27,7 +27,11 @@ from pykraft.kafka_protocol.hot.fetch_requests import (
     FetchTopic,
     parse_in_slices,
 )
-from pykraft.kafka_protocol.hot.fetch_responses import OWN_ERROR_FROM, build_fetch_response
+from pykraft.kafka_protocol.hot.fetch_responses import (
+    OWN_ERROR_FROM,
+    build_fetch_response,
+    build_in_slices,
+)
 from pykraft.kafka_protocol.primitives import ProtocolError
 from pykraft.runtime.network.streams import Chunk
 from pykraft.runtime.slices import Slices
@@ -180,7 +184,13 @@ class _FullFetch:
         for topic, of_topic in found.results:
             parts.reader.count_sent([(topic, of_topic)], is_replica=self._request.replica_id >= 0)
             yield
-        chunks = yield from parts.build_answer(connection, header, found.results, session_id)
+        chunks = yield from build_in_slices(
+            header.api_version,
+            header.correlation_id,
+            found.results,
+            session_id=session_id,
+            endpoints=parts.hinted(connection, found.results),
+        )
         for _, of_topic in found.results:
             yield from let_go(of_topic)
         for asked in self._request.topics:
@@ -207,7 +217,7 @@ def _in_pieces(topics: Sequence[FetchTopic]) -> Iterable[list[FetchTopic]]:
         start = 0
         while True:
             some = topic.partitions[start : start + room]
-            piece.append(topic._replace(partitions=some))
+            piece.append(FetchTopic(topic.name, topic.topic_id, some))
             start += len(some)
             room -= max(1, len(some))
             if room <= 0:

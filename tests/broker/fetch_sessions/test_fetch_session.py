@@ -1,5 +1,7 @@
 """The rules of one fetch session: what is told, in which order, and which request is its next (KIP-227)."""
 
+from dataclasses import replace
+
 import pytest
 
 from pykraft.broker.fetch_sessions.session import (
@@ -66,8 +68,8 @@ def test_request_looks_at_what_it_names_and_at_what_has_changed() -> None:
     [
         RECORDS,
         ERROR,
-        QUIET._replace(diverging=(1, 3)),
-        QUIET._replace(preferred_read_replica=2),
+        replace(QUIET, diverging=(1, 3)),
+        replace(QUIET, preferred_read_replica=2),
     ],
 )
 def test_partition_with_something_to_tell_is_told_and_looked_at_again(result: FetchResult) -> None:
@@ -78,7 +80,7 @@ def test_partition_with_something_to_tell_is_told_and_looked_at_again(result: Fe
         assert due(session) == ["a"]
 
 
-@pytest.mark.parametrize("result", [QUIET._replace(high_watermark=6), QUIET._replace(log_start_offset=1)])
+@pytest.mark.parametrize("result", [replace(QUIET, high_watermark=6), replace(QUIET, log_start_offset=1)])
 def test_moved_offset_is_told_once(result: FetchResult) -> None:
     session = begun(a=QUIET)
     ask(session, "a")
@@ -92,7 +94,7 @@ def test_high_watermark_is_told_again_after_an_error() -> None:
     session = begun(a=QUIET)
     ask(session, "a")
     # OFFSET_OUT_OF_RANGE names the valid offsets, so these alone would not show that the error is over.
-    assert told(session, a=QUIET._replace(error_code=1)) == ["a"]
+    assert told(session, a=replace(QUIET, error_code=1)) == ["a"]
     assert told(session, a=QUIET) == ["a"]
     assert told(session, a=QUIET) == []
 
@@ -101,9 +103,9 @@ def test_offsets_are_told_again_after_a_diverging_epoch() -> None:
     session = begun(a=QUIET)
     ask(session, "a")
     # The follower truncates its log and takes nothing else from such an answer.
-    assert told(session, a=QUIET._replace(log_start_offset=3, diverging=(1, 3))) == ["a"]
-    assert told(session, a=QUIET._replace(log_start_offset=3)) == ["a"]
-    assert told(session, a=QUIET._replace(log_start_offset=3)) == []
+    assert told(session, a=replace(QUIET, log_start_offset=3, diverging=(1, 3))) == ["a"]
+    assert told(session, a=replace(QUIET, log_start_offset=3)) == ["a"]
+    assert told(session, a=replace(QUIET, log_start_offset=3)) == []
 
 
 def test_partition_whose_records_were_sent_is_looked_at_last() -> None:
@@ -111,7 +113,7 @@ def test_partition_whose_records_were_sent_is_looked_at_last() -> None:
     ask(session)
     told(session, a=RECORDS)
     assert due(session) == ["b", "c", "a"]
-    told(session, b=QUIET._replace(high_watermark=9), c=RECORDS)
+    told(session, b=replace(QUIET, high_watermark=9), c=RECORDS)
     assert due(session) == ["a", "c"]
 
 
@@ -143,7 +145,7 @@ def test_forgotten_partition_is_gone_and_can_come_back() -> None:
 
 def test_neighbours_of_one_topic_are_put_together_and_others_keep_their_place() -> None:
     session = FetchSession(7, -1, -1, uses_topic_ids=False, now_ms=0)
-    second = ASKED._replace(partition=1)
+    second = replace(ASKED, partition=1)
     session.update([FetchTopic("a", None, [ASKED, second]), *topics("b")], [], 0)
     assert [(t.name, len(t.partitions)) for t in session.due_topics()] == [("a", 2), ("b", 1)]
     session.respond([("a", [RECORDS])], lambda cached: False)

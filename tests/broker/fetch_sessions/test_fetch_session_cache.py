@@ -1,6 +1,7 @@
 """Which fetch sessions a broker keeps, and which one makes room for another (KIP-227)."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -91,7 +92,7 @@ def test_unknown_session_is_not_found_whatever_its_epoch() -> None:
     world = Cache()
     for session_id in (0, 5, -3):
         with refused(ErrorCode.FETCH_SESSION_ID_NOT_FOUND):
-            asked = request(epoch=1)._replace(session_id=session_id)
+            asked = replace(request(epoch=1), session_id=session_id)
             world.cache.find(asked, uses_topic_ids=False)
 
 

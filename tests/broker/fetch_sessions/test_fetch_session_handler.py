@@ -1,5 +1,7 @@
 """What a client of a fetch session names in its next request (KIP-227)."""
 
+from dataclasses import replace
+
 import pytest
 
 from pykraft.broker.fetch_sessions.follower_side import (
@@ -29,7 +31,7 @@ def test_request_names_what_differs_from_what_the_broker_knows() -> None:
     handler = opened()
     assert handler.build({}) == FetchNames(7, 1, {}, {})
     assert handler.build(ALL) == FetchNames(7, 2, {}, {})
-    moved = ASKED._replace(fetch_offset=6)
+    moved = replace(ASKED, fetch_offset=6)
     assert handler.build({(A, 0): moved}) == FetchNames(7, 3, {A: [moved]}, {})
     assert handler.build({(A, 0): None}) == FetchNames(7, 4, {}, {A: [0]})
     assert handler.build({(A, 0): None}) == FetchNames(7, 5, {}, {})
@@ -68,7 +70,7 @@ def test_refused_session_is_closed_and_opened_anew(code: ErrorCode, closes: int)
 
 def test_lost_connection_ends_the_session() -> None:
     handler = opened()
-    handler.build({(A, 0): ASKED._replace(fetch_offset=6)})
+    handler.build({(A, 0): replace(ASKED, fetch_offset=6)})
     handler.connection_lost()
     names = handler.build(ALL)
     assert names is not None and names[:2] == (7, 0) and len(names.topics) == 2

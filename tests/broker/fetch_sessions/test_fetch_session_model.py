@@ -8,6 +8,7 @@ had everything, and what is committed.
 """
 
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,7 +80,7 @@ class Client:
     def change(self, topic: str, **fields: int) -> None:
         key = self.key(topic)
         if key in self.asked:
-            self.asked[key] = self.asked[key]._replace(**fields)
+            self.asked[key] = replace(self.asked[key], **fields)
 
     def may_send(self) -> bool:
         """A consumer has one request in flight, a follower two if its session is open."""
