@@ -71,8 +71,9 @@ class LogConfig(Settings):
         return levels.get(self.compression_type)
 
 
-class LogSlice(NamedTuple):
-    """Stored bytes to send as they are (a tuple, not a dataclass: one is made for every fetch).
+@dataclass(slots=True)  # one is made for every fetch, and frozen ones take three times as long
+class LogSlice:
+    """Stored bytes to send as they are.
 
     ``position`` is the start of a batch and ``base_offset`` that batch's base offset, which may lie below
     the offset asked for. The last batch may be cut by ``size_bytes``. Holding the slice keeps the file

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from pykraft.broker.apis.records.leader_hints import HINTED, find_leader
 from pykraft.broker.apis.services import BrokerServices
@@ -13,6 +13,7 @@ from pykraft.broker.replicas.replica_selector import RACK_AWARE_SELECTOR, Replic
 from pykraft.kafka_protocol.errors import ErrorCode, KafkaError
 from pykraft.kafka_protocol.hot.fetch_requests import FetchPartition, FetchRequestView, FetchTopic
 from pykraft.kafka_protocol.hot.fetch_responses import FetchResult
+from pykraft.lazy_dataclass import dataclass
 from pykraft.log_store.interface import STORAGE_ERRORS, LogSlice
 from pykraft.log_store.segment.reading import BadIndexError
 
@@ -22,7 +23,8 @@ Aborted: TypeAlias = Sequence[tuple[int, int]] | None
 """(producer id, first offset) of each aborted transaction; None for readers that do not ask."""
 
 
-class Found(NamedTuple):
+@dataclass(slots=True)
+class Found:
     """Results so far. ``is_final``: answer now. ``is_short``: limits left too little room for some."""
 
     results: Results
