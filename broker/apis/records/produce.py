@@ -211,7 +211,6 @@ class Production:
         for row in rows:
             if is_transactional(row.records):
                 self._has_transaction = True
-                return
 
     def look_in_slices(self) -> Generator[None, None, None]:
         """As :meth:`look_for_transaction`, for all rows; yields between slices."""
@@ -219,8 +218,6 @@ class Production:
             if number:
                 yield
             self.look_for_transaction(self._rows[number : number + _ASKED_PER_SLICE])
-            if self._has_transaction:
-                return
 
     def run(self) -> bool:
         """Append and answer; False if the turn is too short: the rest is left to :meth:`run_in_slices`."""

@@ -46,7 +46,7 @@ class ValidationTurns:
         """Held while a large batch is decompressed, and while a batch is recompressed."""
 
     def walk_now(self, batch: Walkable, *, is_first: bool = False) -> bool:
-        """Advance through ``batch`` while this turn has room, as it had for a request's ``is_first``.
+        """Advance through ``batch`` while this turn has room; ``is_first``: of a request, for which it had.
 
         Returns whether it is done or found to be large. Raises what ``advance`` raises.
         """
