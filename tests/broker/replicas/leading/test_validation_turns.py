@@ -168,6 +168,17 @@ async def test_long_batches_wait_for_each_other_a_piece_at_a_time(clock: WorkClo
     assert clock.longest_us <= TURN_US + PIECE_US
 
 
+async def test_first_batch_of_a_request_begins_in_the_turn_that_had_room_for_it(clock: WorkClock) -> None:
+    budget = make_budget(clock)
+    turns = ValidationTurns(budget)
+    while budget.has_room():
+        clock.work(1_000)
+    short, long = Work(clock, 5), Work(clock, 2 * PIECE_WORK)
+    assert turns.walk_now(short, is_first=True)
+    assert not turns.walk_now(long, is_first=True) and long.left == PIECE_WORK
+    assert not turns.walk_now(Work(clock, 5))
+
+
 async def test_turn_does_no_more_for_validation_and_all_other_requests_together_than_its_budget(
     clock: WorkClock,
 ) -> None:
