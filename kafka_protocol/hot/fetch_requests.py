@@ -174,7 +174,7 @@ class _Parser:
         self._forgets = False
         """Whether the array of forgotten topics has begun."""
         self._topics_left = 0
-        """Of the array that is being parsed."""
+        """How many the array that is being parsed still holds."""
         self._partitions: list[FetchPartition] = []
         self._partitions_left = 0
 

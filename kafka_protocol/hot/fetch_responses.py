@@ -129,7 +129,7 @@ class _Writer:
         self._endpoints = endpoints
         self._topic = 0
         self._results: Sequence[FetchResult] = ()
-        """Of the topic that is being written."""
+        """The results of the topic that is being written."""
         self._left = 0
         self._total = 0
         """Bytes of the chunks that are complete."""
